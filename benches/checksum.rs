@@ -1,10 +1,10 @@
-//! Which implementation of a block checksum is the fastest at which size? Justifies what
-//! `checksum_kind.rs` calls.
+//! Compares implementations of each block checksum at several sizes. It is the reason for the
+//! choices in `checksum_kind.rs`.
 //!
-//! First a table: all candidates of a kind take turns in one process over the same bytes, and the
-//! best of many rounds counts; read its ratios. Then Criterion, one candidate after the other. A
-//! hash of the results is printed; all candidates of a kind must have one hash. Starts are spread
-//! over all alignments of a cache line.
+//! First it prints a table: all candidates of a kind take turns in one process over the same bytes,
+//! and the best of many rounds counts. Read its ratios. Then Criterion measures one candidate after
+//! the other. The bench prints a hash of the results, which must be equal for all candidates of a
+//! kind. The first byte of a run is at every alignment within a cache line.
 //! `cargo bench -p paranoid-memtable-benches --features records --bench checksum`.
 
 #![allow(
@@ -44,7 +44,7 @@ fn crc_fast(algorithm: crc_fast::CrcAlgorithm, data: &[u8]) -> u32 {
     low_half(crc_fast::checksum(algorithm, data))
 }
 
-/// By kind: this crate first, then the candidates.
+/// The implementations of each kind: this crate's first, then the candidates.
 fn candidates() -> Vec<(&'static str, Vec<Candidate>)> {
     vec![
         (
@@ -115,7 +115,7 @@ fn sum(bytes: &[u8], size: usize, checksum: fn(&[u8]) -> u32) -> u32 {
         .fold(0, |sum: u32, value| sum.rotate_left(5) ^ value)
 }
 
-/// Best time of one call in nanoseconds, by candidate. They take turns.
+/// Best time of one call in nanoseconds, by candidate. The candidates take turns.
 fn turns(bytes: &[u8], size: usize, candidates: &[Candidate]) -> Vec<f64> {
     let calls = (200_000 / size).max(4);
     let mut best = vec![f64::MAX; candidates.len()];

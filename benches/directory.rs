@@ -1,11 +1,11 @@
-//! What does the ordered directory gain and cost?
+//! Measures the gain and the cost of the ordered directory.
 //!
-//! Two tables, with a directory and without, take turns in one process; read the ratios, for
+//! Two tables, with a directory and without, take turns in one process. Read the ratios, because
 //! absolute times drift.
 //! `cargo bench -p paranoid-memtable-benches --features records --bench directory -- DATE [ENTRIES ..]`
-//! (250000 unless given) writes `records/DATE-directory`; without a date it prints only, with
-//! `--test` a small run. Keys have 16 bytes, values 100, 8 protection bytes. Each row has a hash
-//! over what was read: the same for both tables.
+//! (250000 unless given) writes `records/DATE-directory`. Without a date it only prints; with
+//! `--test` it makes a small run. Keys have 16 bytes, values 100, protection 8. Each row has a hash
+//! of the bytes that were read, which is equal for both tables.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -31,7 +31,7 @@ fn mix(n: u64) -> u64 {
 
 type Key = [u8; 16];
 
-/// Adjacent numbers, or numbers spread over the whole keyspace.
+/// Adjacent numbers. The other orders spread numbers over the whole keyspace.
 fn dense(n: u64) -> Key {
     u128::from(n).to_be_bytes()
 }
@@ -45,19 +45,19 @@ fn hot(n: u64) -> Key {
     dense(n % 64)
 }
 
-/// One key with all versions.
+/// One key for all versions.
 fn single(_: u64) -> Key {
     dense(0)
 }
 
-/// All numbers below `count`, in an order that the seed decides.
+/// All numbers below `count`, in an order that follows from the seed.
 fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..count).collect();
     numbers.sort_by_key(|n| mix(n ^ mix(seed)));
     numbers
 }
 
-/// Folds what is read into a hash.
+/// Folds bytes that were read into a hash.
 fn fold(hash: u64, seen: &[u8]) -> u64 {
     mix(hash
         ^ seen.iter().fold(seen.len() as u64, |sum, byte| {
@@ -107,7 +107,7 @@ enum Way {
     Backward,
 }
 
-/// A walk from the first key on, with as many steps as there are keys.
+/// Walks from the first key, with as many steps as there are keys.
 fn walk(table: &MemTable, keys: &[Key], way: Way) -> u64 {
     let (mut cursor, mut hash) = (table.cursor_at(u64::MAX), 0);
     let begun = match way {
@@ -180,7 +180,7 @@ fn section(title: &str, order: &[u64], key: fn(u64) -> Key, rounds: usize) -> Se
     let mut made = CANDIDATES.map(|directory| table(directory, entries));
     for round in 0..rounds {
         if round % 3 == 0 {
-            // Fresh tables, filled in turns of one slice.
+            // New tables, filled in turns of one slice.
             made = CANDIDATES.map(|directory| table(directory, entries));
             for (first, slice) in keys.chunks(SLICE).enumerate() {
                 for (candidate, table) in made.iter().enumerate() {
@@ -269,7 +269,7 @@ fn page(record: &Record) -> String {
     page
 }
 
-/// A section for each order of filling.
+/// One section for each order of filling.
 fn orders(entries: u64, rounds: usize) -> [Section; 6] {
     let in_order: Vec<u64> = (0..entries).collect();
     let descending: Vec<u64> = (0..entries).rev().collect();

@@ -1,19 +1,19 @@
-//! What do filters, the directory and batches save?
+//! Measures the gain of filters, the directory and batches.
 //!
-//! First three tables, of work done in turns in one process; read their ratios, for absolute times
-//! drift:
+//! First it prints three tables of work done in turns in one process. Read their ratios, because
+//! absolute times drift:
 //!
 //! ```text
 //!   costs      gets, batched gets, absent keys, range tombstones, inserts, batched inserts
-//!   settings   multi_get: whole-key filtering on and off, prefix size 0, 7, 8: ten times more keys asked than present,
+//!   settings   multi_get: whole-key filtering on and off, prefix size 0, 7, 8: nine keys in ten absent,
 //!              batches of 24, several threads
-//!   rates      filters at 10, 100, .. keys: what they let pass, against theory, and what a get costs
+//!   rates      filters at 10, 100, .. keys: the rate of false positives, against theory, and the cost of a get
 //! ```
-//! Then Criterion, one piece of work after the other.
-//! `cargo bench -p paranoid-memtable-benches --features records --bench lookup`; the number of
-//! entries is `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS`
-//! (costs,settings,rates,criterion unless set) says what is done. A sum over what was read is
-//! printed: it must not change from run to run.
+//! Then Criterion measures one piece of work after the other. The command is
+//! `cargo bench -p paranoid-memtable-benches --features records --bench lookup`.
+//! `LOOKUP_ENTRIES` is the number of entries (250000 unless set), and `LOOKUP_PARTS` the list of
+//! parts (costs,settings,rates,criterion unless set). The bench prints a sum over all that was
+//! read, which must not change from run to run.
 
 #![allow(
     missing_docs,
@@ -49,17 +49,17 @@ const ROUNDS: usize = 21;
 const SLICE: u64 = 12_000;
 const VALUE: [u8; 100] = [7; 100];
 
-/// Number `n` of a keyspace ten times as large as what is filled; the first 8 bytes are a number,
-/// as in db_bench.
+/// Key `n` of a keyspace ten times as large as the number of entries. Its first 8 bytes are a
+/// number, as in db_bench.
 fn key(n: u64, entries: u64) -> [u8; 16] {
-    // A prime factor: every number up to 10 * entries comes once.
+    // The factor is prime: every number up to 10 * entries comes once.
     let number = (n * 2_654_435_761 + 12_345) % (entries * 10 + 1);
     let mut key = [b'0'; 16];
     key[..8].copy_from_slice(&number.to_be_bytes());
     key
 }
 
-/// The n-th number that is asked for, below `limit`.
+/// The n-th number to look up, below `limit`.
 fn pick(n: u64, limit: u64) -> u64 {
     let mut z = n
         .wrapping_add(0x9e37_79b9_7f4a_7c15)
@@ -72,7 +72,7 @@ fn buffer(entries: u64) -> u64 {
     (entries * 160).next_power_of_two()
 }
 
-/// Options with `protection` bytes; the share is such that a filter has 2.5 bytes per entry.
+/// Options with `protection` bytes. The share gives a filter 2.5 bytes per entry.
 fn plain(entries: u64, protection: u8) -> MemTableOptionsBuilder {
     let paranoid = ParanoidOptions::builder()
         .protection_bytes(protection)
@@ -97,7 +97,7 @@ fn fill(builder: MemTableOptionsBuilder, entries: u64) -> MemTable {
     fill_in_part(builder, entries, entries)
 }
 
-/// The first `keys` entries of a table for `entries`.
+/// Makes a table for `entries`, and puts its first `keys` entries into it.
 fn fill_in_part(builder: MemTableOptionsBuilder, entries: u64, keys: u64) -> MemTable {
     let table = make(builder);
     let mut writer = table.writer();
@@ -114,7 +114,7 @@ fn weigh(lookup: &Lookup<ValueRef<'_>, Operands<'_>>) -> u64 {
     }
 }
 
-/// Which numbers are asked: present ones, absent ones in nine of ten cases, or absent ones only.
+/// The numbers to look up: present ones, nine absent ones in ten, or absent ones only.
 #[derive(Clone, Copy)]
 enum Asked {
     Present,
@@ -452,22 +452,22 @@ criterion_group! {
 }
 criterion_main!(benches);
 
-// Filters far below the load that they were made for: what they let pass, against theory, and what
-// a get of an absent key costs there.
+// Filters of tables that hold far fewer entries than they were made for: the share of absent keys
+// that pass, compared with theory, and the cost of a get of an absent key.
 //
 // The table is made for 100 000 entries (20 bits of filter each) and holds 10, 100, .. of them.
-// Rates are those of theory, which `tests/suite/lookup.rs` holds filters to.
+// Rates are those of theory, which `tests/suite/filters.rs` holds filters to.
 
-/// Entries that the table is made for.
+/// Number of entries that the table is made for.
 const ENTRIES: u64 = 100_000;
-/// Entries that it holds.
+/// Numbers of entries that it holds.
 const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
-/// Gets of a turn: few, so that not every turn is interrupted.
+/// Gets of a turn. They are few, so that some turns are not interrupted.
 const TURN: u64 = 500;
 /// Keys of the bench differ in their first 8 bytes.
 const PREFIX: usize = 8;
 
-/// What may answer that a key is absent.
+/// The part that answers for an absent key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Accelerator {
     List,
@@ -501,7 +501,7 @@ impl Accelerator {
         }
     }
 
-    /// The share of absent keys that passes in theory.
+    /// The share of absent keys that passes a filter in theory.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a share of the write buffer"
@@ -517,7 +517,7 @@ impl Accelerator {
     }
 }
 
-/// Prints all sizes; a quick run takes the first alone.
+/// Prints all sizes; a quick run takes only the first one.
 fn print_rates(sizes: usize) {
     println!("absent keys, a table for {ENTRIES} entries, protection 8");
     for keys in SIZES.into_iter().take(sizes) {

@@ -1,4 +1,4 @@
-//! What all measuring programs share: where they ran, and one form of record.
+//! Shared by all measuring programs: the environment of a run, and the form of a record.
 
 #![forbid(unsafe_code)]
 
@@ -7,13 +7,12 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-// The record: every figure that was measured. As JSON it is kept beside the page that a person
-// reads.
+// The record: every figure that was measured. It is kept as JSON beside the page for readers.
 
-/// Everything that one run measured.
+/// All figures of one run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// The program that made it.
+    /// The program that made the record.
     #[serde(default = "of_peers")]
     pub program: String,
     /// The environment in which it ran.
@@ -22,33 +21,33 @@ pub struct Record {
     pub keys: usize,
     /// Bytes of a value.
     pub values: usize,
-    /// Threads that worked at once.
+    /// Number of threads that worked at once.
     pub threads: usize,
-    /// Rounds in which the candidates took turns.
+    /// Number of rounds in which the candidates took turns.
     pub rounds: usize,
     /// Most operations of a turn.
     pub slice: usize,
     /// The candidates that took turns, by name. Older records name this field differently.
     #[serde(alias = "lanes")]
     pub candidates: Vec<String>,
-    /// One a size, or one a subject.
+    /// One section for each size, or for each subject.
     pub sections: Vec<Section>,
 }
 
-/// The program of old records that do not name one.
+/// The program of old records, which do not name it.
 fn of_peers() -> String {
     "peers".into()
 }
 
-/// One size, or one subject.
+/// The figures of one size or one subject.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Section {
-    /// What it is about, if it differs from other sections in more than its size.
+    /// Its topic, if it differs from other sections in more than its size.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// Entries of the tables.
+    /// Number of entries of the tables.
     pub entries: u64,
-    /// One a kind of work.
+    /// One row for each kind of work.
     pub rows: Vec<Row>,
     /// Bytes per entry that the table counts, by candidate.
     #[serde(default)]
@@ -61,15 +60,15 @@ pub struct Section {
     pub empty_bytes: Option<u64>,
 }
 
-/// One kind of work, measured.
+/// The figures of one kind of work.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Row {
-    /// What was done.
+    /// The name of the work.
     pub name: String,
-    /// Nanoseconds of one operation, by candidate and round; `None` where a candidate has no such
+    /// Nanoseconds of one operation, by candidate and round. `None`: the candidate cannot do this
     /// work.
     pub nanoseconds: Vec<Option<Vec<f64>>>,
-    /// A hash of all that was read, equal for all candidates.
+    /// A hash of all that was read, which is equal for all candidates.
     #[serde(default)]
     pub hash: String,
     /// The row's figures on the page.
@@ -88,7 +87,7 @@ pub fn quartiles(mut samples: Vec<f64>) -> [f64; 3] {
 }
 
 impl Row {
-    /// A candidate's time in each round; empty if it has no such work.
+    /// A candidate's time in each round; empty if it cannot do this work.
     pub fn samples(&self, candidate: usize) -> &[f64] {
         self.nanoseconds
             .get(candidate)
@@ -109,7 +108,7 @@ impl Row {
 }
 
 impl Section {
-    /// A row's samples of a candidate, both by name.
+    /// The samples of a row and a candidate, both by name.
     fn samples(&self, candidates: &[String], row: &str, candidate: &str) -> Option<&Vec<f64>> {
         let at = candidates.iter().position(|name| name == candidate)?;
         self.rows
@@ -137,7 +136,7 @@ impl Section {
         ))
     }
 
-    /// How many times as fast `ours` is as `rival`.
+    /// How many times as fast as `rival` `ours` is.
     pub fn speed(
         &self,
         candidates: &[String],
@@ -180,32 +179,33 @@ impl Record {
     }
 }
 
-// Where a record was made, and how the program was built.
+// The environment of a record: machine and build.
 
-/// What a record states about machine and build.
+/// The machine, build and command of a record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Environment {
     /// The processor's name, its threads and its architecture.
     pub processor: String,
-    /// As `rustc --version` names it.
+    /// The output of `rustc --version`.
     pub compiler: String,
     /// The commit that was measured, and whether the tree had changes.
     pub commit: String,
     /// The command line.
     pub command: String,
-    /// The day, as the caller gave it.
+    /// The day, from the command line.
     pub date: String,
-    /// How the crate and its Rust rivals were compiled, where that is not cargo's profile for
+    /// Compiler flags of the crate and its Rust rivals, if they are not cargo's profile for
     /// benches.
     #[serde(default)]
     pub rust_flags: String,
-    /// How rivals in C++ were compiled.
+    /// Compiler flags of rivals in C++.
     #[serde(default)]
     pub cxx_flags: String,
 }
 
 impl Environment {
-    /// This machine, this build. `command` is followed by the words that this program was given.
+    /// Describes this machine and this build. The arguments of this program are appended to
+    /// `command`.
     pub fn here(command: &str, date: Option<&str>) -> Environment {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let changed = said("git", &["status", "--porcelain", "--untracked-files=no"]);
@@ -264,7 +264,7 @@ pub fn said(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then_some(text)
 }
 
-/// Bytes of this process in memory; 0 where `/proc` does not tell.
+/// Bytes of this process in memory; 0 if `/proc` does not report them.
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

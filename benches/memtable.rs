@@ -1,14 +1,14 @@
-//! What do puts, gets, scans, range tombstones and checksums cost, beside crossbeam-skiplist and
-//! `BTreeMap` in a lock?
+//! Measures puts, gets, scans, range tombstones and checksums, beside crossbeam-skiplist and
+//! `BTreeMap` in a lock.
 //!
 //! ```text
-//!   cargo bench                      all of it, in less than five minutes; the report lies in target/criterion/report
-//!   cargo bench -- get               what has `get` in its name
+//!   cargo bench                      all of it, in less than five minutes; the report is in target/criterion/report
+//!   cargo bench -- get               only benchmarks with `get` in their names
 //! ```
-//! One kind of work after the other, in tables of 100 000 entries: for ratios that differ by less
-//! than a tenth take turns, as `benches/peers` does. An iteration is one put, one get, one key of a
-//! `multi_get`, one seek with the ten entries after it, or one step of a scan; inputs are made
-//! before. Each table folds what it reads into a hash, and other hashes end the run.
+//! It measures one kind of work after the other, in tables of 100 000 entries. Ratios that differ
+//! by less than a tenth need turns, as in `benches/peers`. An iteration is one put, one get, one
+//! key of a `multi_get`, one seek with the ten entries after it, or one step of a scan; inputs are
+//! made before. Each table folds what it reads into a hash, and the run ends if the hashes differ.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -28,7 +28,8 @@ const BATCH: u64 = 10_000;
 const RANGE_TOMBSTONES: u32 = 1_000;
 const BLOCK: [u8; 4096] = [7; 4096];
 
-/// A kind of work on a full table of so many entries: those that are asked for, by number.
+/// A kind of work on a full table. Its arguments are the table, its number of entries, and the
+/// numbers of the entries to read.
 type Work = fn(&dyn Subject, u32, &[u32]) -> Done;
 
 const READS: [(&str, Work); 6] = [
@@ -47,7 +48,8 @@ const READS: [(&str, Work); 6] = [
     ),
 ];
 
-/// The time of so many operations, in pieces for which entries are drawn beforehand.
+/// The time of `count` operations, in pieces. The entries of a piece are drawn before its time
+/// begins.
 fn timed(table: &dyn Subject, entries: u32, work: Work, count: u64) -> Duration {
     let pieces = (0..count.div_ceil(BATCH)).map(|piece| BATCH.min(count - piece * BATCH));
     let time = |(round, piece): (u64, u64)| {
@@ -77,7 +79,7 @@ fn group<'c>(criterion: &'c mut Criterion, name: &str) -> BenchmarkGroup<'c, Wal
     group
 }
 
-/// Puts into empty tables, whose memory the system has not backed yet.
+/// Puts into empty tables, for whose memory the system has no pages yet.
 fn puts(criterion: &mut Criterion, entries: u32) {
     for (order, name) in [
         (Order::Ascending, "insert in order"),

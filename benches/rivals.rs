@@ -1,12 +1,13 @@
-//! The tables that are compared, behind one small trait, and the work that all of them do.
+//! The tables that are compared, as implementations of one small trait, and the work of all of
+//! them.
 //!
 //! ```text
 //!   entry i:  key   = big-endian 2 * i (8 bytes), mix(i) (8 bytes)        absent keys have odd numbers
 //!             value = 100 bytes made from i; sequence number i + 1
 //! ```
-//! Each call prepares its inputs first (owned keys and values where the rival wants to own them)
-//! and times the work alone. It folds all that it reads into a hash: tables that did the same work
-//! have the same one.
+//! Each call prepares its inputs first (owned keys and values if the rival owns them) and times
+//! only the work. It folds all that it reads into a hash: tables that did the same work have the
+//! same hash.
 
 #![allow(dead_code, reason = "each bench uses a part")]
 #![allow(
@@ -28,9 +29,9 @@ use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, Tabl
 pub(crate) const KEY_LEN: usize = 16;
 /// Bytes of a value.
 pub(crate) const VALUE_LEN: usize = 100;
-/// Entries that follow a seek.
+/// Number of entries after a seek.
 pub(crate) const STEPS: usize = 10;
-/// Keys of one `multi_get`.
+/// Number of keys of one `multi_get`.
 const MULTI_GET: usize = 24;
 
 /// The direction of a scan.
@@ -40,31 +41,31 @@ pub(crate) enum Way {
     Backward,
 }
 
-/// Whether the keys that are asked for are present.
+/// Whether the keys of a read are present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     Hit,
     Miss,
 }
 
-/// How a table is filled.
+/// The order in which a table is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Ascending,
     Random,
 }
 
-/// Who makes the keys and values that a rival owns. This crate copies borrowed bytes inside the
-/// time in any case.
+/// Whether the time includes copies of the keys and values that a rival owns. This crate always
+/// copies borrowed bytes within the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inputs {
-    /// They are made before the time begins and moved in.
+    /// Keys and values are made before the time begins, and moved in.
     Owned,
-    /// They are copied from borrowed bytes for each put, as an engine would have to.
+    /// Keys and values are copied from borrowed bytes for each put, as in an engine.
     Borrowed,
 }
 
-/// Work that was done.
+/// The result of a piece of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) elapsed: Duration,
@@ -75,21 +76,21 @@ pub(crate) struct Done {
 pub(crate) trait Subject: Sync {
     /// Puts these entries. The time begins when all threads at the barrier are ready.
     fn insert(&self, entries: &[u32], ready: &Barrier, inputs: Inputs) -> Done;
-    /// Gets each of these.
+    /// Gets each of these entries.
     fn get(&self, entries: &[u32], presence: Presence) -> Done;
-    /// Gets each of these, 24 at a time where a table has such a call.
+    /// Gets each of these entries, 24 at a time if the table has such a call.
     fn multi_get(&self, entries: &[u32]) -> Done {
         self.get(entries, Presence::Hit)
     }
     /// Seeks each of these entries, and reads it and the ten after it.
     fn seek(&self, entries: &[u32]) -> Done;
-    /// Reads up to `steps` entries from this one on.
+    /// Reads up to `steps` entries from this one.
     fn scan(&self, from: u32, steps: usize, way: Way) -> Done;
     /// Bytes that the table counts as its own; `None` if it does not count.
     fn allocated(&self) -> Option<u64>;
 }
 
-/// How a table is made.
+/// The kind of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Make {
     /// This crate's: protection bytes, checksum on seek (0 or 1), order checks (0 or 1).
@@ -103,7 +104,7 @@ pub(crate) enum Make {
 }
 
 impl Make {
-    /// This crate's without any protection, which rivals are compared with.
+    /// This crate's without any protection, to compare with rivals.
     pub(crate) const PLAIN: Make = Make::Ours {
         protection: 0,
         on_seek: 0,
@@ -177,7 +178,7 @@ pub(crate) fn order(entries: u32, order: Order, seed: u64) -> Vec<u32> {
     all
 }
 
-/// `count` numbers below `entries`, by a seed.
+/// `count` random numbers below `entries`, which follow from a seed.
 pub(crate) fn picks(entries: u32, count: usize, seed: u64) -> Vec<u32> {
     (0..count as u64)
         .map(|at| (mix(seed.wrapping_mul(1 << 32) ^ at) % u64::from(entries)) as u32)
@@ -213,7 +214,7 @@ fn sequence(entry: u32) -> u64 {
     u64::from(entry) + 1
 }
 
-/// Folds both ends of a value, which a caller would look at, into a hash.
+/// Folds both ends of a value, which a caller would read, into a hash.
 #[inline]
 fn fold(hash: u64, value: &[u8]) -> u64 {
     let word = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));
@@ -334,12 +335,12 @@ impl Subject for MemTable {
 type Position = (Vec<u8>, Reverse<u64>);
 type Owning = SkipMap<Position, Vec<u8>>;
 
-/// The newest version of a key stands at or after this.
+/// A place at or before the newest version of a key.
 fn newest(entry: u32, presence: Presence) -> Position {
     (key(entry, presence).to_vec(), Reverse(u64::MAX))
 }
 
-/// The oldest version of a key stands at or before this.
+/// A place at or after the oldest version of a key.
 fn oldest(entry: u32) -> Position {
     (key(entry, Presence::Hit).to_vec(), Reverse(0))
 }
@@ -499,9 +500,9 @@ impl Subject for RwLock<BTreeMap<Position, Vec<u8>>> {
     }
 }
 
-// How much work a bench does: all of it under `cargo bench`, little when it runs as a test.
+// The amount of work of a bench: all of it under `cargo bench`, little when it runs as a test.
 
-/// Full work, or a quick run that shows that the bench works.
+/// Selects full work, or a quick run that shows that the bench works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Full,
@@ -509,8 +510,8 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// Cargo passes `--bench` under `cargo bench` alone; `--test` and `PARANOID_BENCH_SMOKE=1` ask
-    /// for the quick run.
+    /// The extent that the command line selects. Cargo passes `--bench` only under `cargo bench`;
+    /// `--test` and `PARANOID_BENCH_SMOKE=1` select the quick run.
     pub(crate) fn asked() -> Extent {
         let said = |flag: &str| std::env::args().any(|argument| argument == flag);
         let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value == "1");
@@ -532,16 +533,16 @@ impl Extent {
 
 // The command line, and the record of the run.
 
-/// What was asked for.
+/// The arguments of a bench.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
-    /// Day of the record; without one nothing is written.
+    /// The day of the record. Without a day no record is written.
     pub(crate) date: Option<String>,
     /// Name of the record.
     pub(crate) name: String,
     pub(crate) entries: Vec<u32>,
     pub(crate) rounds: usize,
-    /// Only measures the memory of (candidate, entries): the bench starts itself with this option.
+    /// Measures only the memory of (candidate, entries): the bench starts itself with this option.
     pub(crate) memory: Option<(usize, u32)>,
 }
 
@@ -574,7 +575,7 @@ impl Arguments {
                         text.split_once(',').ok_or("--memory CANDIDATE,ENTRIES")?;
                     arguments.memory = Some((number(&word, candidate)?, number(&word, entries)?));
                 }
-                // Filters and flags of other benches under a bare `cargo bench`.
+                // A bare `cargo bench` passes filters and flags of other benches.
                 _ => eprintln!("ignored argument: {word}"),
             }
         }
@@ -611,7 +612,7 @@ impl Arguments {
         }
     }
 
-    /// Writes the record and its page if a date was given and this is no quick run.
+    /// Writes the record and its page if there is a date and this is not a quick run.
     pub(crate) fn save(&self, extent: Extent, record: &Record, page: &str) -> Result<(), String> {
         let Some(date) = self.date.as_ref().filter(|_| extent == Extent::Full) else {
             return Ok(());
@@ -625,7 +626,7 @@ impl Arguments {
     }
 }
 
-/// A word that can be part of a file's name.
+/// Refuses a word that cannot be part of a file's name.
 fn plain(what: &str, text: String) -> Result<String, String> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     if !text.is_empty() && !text.starts_with('.') && text.chars().all(fits) {

@@ -1,5 +1,4 @@
-//! The table of results: how this crate stands to crossbeam-skiplist and to a `BTreeMap` behind a
-//! lock.
+//! The table of results: compares this crate with crossbeam-skiplist and a `BTreeMap` in a lock.
 //!
 //! ```text
 //!   cargo bench -p paranoid-memtable-benches --features records --bench table    prints the table
@@ -7,12 +6,12 @@
 //!       also writes benches/records/DATE-NAME.{md,json}
 //!   options: --entries 250000,1000000  --rounds 200
 //! ```
-//! Absolute times drift with the machine's mood, ratios hardly do. So all tables live in one
-//! process and work in turns: a round gives each a slice of the same work, and what counts is the
-//! median over the rounds of the ratio inside a round. Slices are short, so that few of them are
-//! interrupted by other processes; gets and seeks are warmed up first. Keys and values that a rival
-//! owns are made outside the time, but for the rows that say that rivals copy. All tables must come
-//! to the same hash of what they read.
+//! Absolute times drift with the state of the machine, ratios hardly do. So all tables are in one
+//! process and work in turns: a round gives each a slice of the same work. The result is the median
+//! over the rounds of the ratio inside a round. Slices are short, so that other processes interrupt
+//! few of them; gets and seeks are warmed up first. Keys and values that a rival owns are made
+//! outside the time, except in the rows that say that rivals copy. All tables must have the same
+//! hash of what they read.
 
 use std::fmt::Write;
 use std::process::{Command, ExitCode};
@@ -27,7 +26,7 @@ use rivals::{Arguments, Done, Extent, Inputs, Make, Order, Presence, Subject, Wa
 
 const SEED: u64 = 4;
 
-/// Everything that takes its turn, in the order of the record's columns.
+/// All candidates, in the order of the record's columns.
 const CANDIDATES: [Make; 6] = [
     Make::PLAIN,
     Make::PROTECTED,
@@ -37,7 +36,7 @@ const CANDIDATES: [Make; 6] = [
     Make::BTree,
 ];
 
-/// How much is done in each round.
+/// The amount of work of each round.
 #[derive(Debug, Clone, Copy)]
 struct Slices {
     rounds: usize,
@@ -132,7 +131,7 @@ fn filled_in_order(entries: u32, slices: Slices) -> Vec<Row> {
     rows
 }
 
-/// All the work at one size.
+/// Measures all work at one size.
 fn section(entries: u32, slices: Slices) -> Section {
     let mut rows = vec![empties(slices)];
     for (order, name) in [(Order::Ascending, "in order"), (Order::Random, "at random")] {
@@ -200,8 +199,8 @@ fn section(entries: u32, slices: Slices) -> Section {
     }
 }
 
-/// Measures one row: each round gives each candidate one slice of the same work. Another candidate
-/// begins each round.
+/// Measures one row: each round gives each candidate one slice of the same work. Each round begins
+/// with another candidate.
 fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64) -> Done) -> Row {
     let mut nanoseconds = vec![Vec::with_capacity(rounds); CANDIDATES.len()];
     let mut hash = 0;
@@ -230,8 +229,8 @@ fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64)
     }
 }
 
-/// Fills all tables side by side, a slice each in turn, so that compared tables always have one
-/// size.
+/// Fills all tables side by side, a slice each in turn, so that compared tables always have the
+/// same size.
 fn fill(
     name: &str,
     entries: u32,
@@ -258,7 +257,7 @@ fn fill(
 fn scans(name: &str, filled: &[Box<dyn Subject>], entries: u32, way: Way, slices: Slices) -> Row {
     let steps = slices.steps.min(entries as usize / 2);
     turns(name, slices.rounds, steps, |candidate, round| {
-        // Far enough from the end for all the steps.
+        // Far enough from the end for all steps.
         let from = rivals::picks(entries / 2, 1, SEED + 2_000 + round)[0];
         let from = if way == Way::Forward {
             from
@@ -288,8 +287,8 @@ fn empties(slices: Slices) -> Row {
     )
 }
 
-/// Resident bytes per entry of a table in a process of its own; `None` where the system does not
-/// tell.
+/// Resident bytes per entry of a table in a process of its own. `None`: the system does not report
+/// them.
 fn resident_of_child(candidate: usize, entries: u32) -> Option<f64> {
     let program = std::env::current_exe().ok()?;
     let output = Command::new(program)
@@ -303,7 +302,7 @@ fn resident_of_child(candidate: usize, entries: u32) -> Option<f64> {
     (bytes > 0.0).then(|| bytes / f64::from(entries))
 }
 
-/// Fills a table at random in small slices. Returns the growth of the process.
+/// Fills a table at random in small slices. Returns by how much the process has grown.
 fn resident_of(make: Make, entries: u32) -> u64 {
     let before = resident_bytes();
     let table = make.table();
@@ -318,8 +317,8 @@ fn resident_of(make: Make, entries: u32) -> u64 {
 
 // The page: medians of ratios, and whether the targets were reached.
 
-/// Columns, by the order of the candidates: ours at 0, at 8, at 8 with checksums on seek, with
-/// order checks; two rivals.
+/// Columns in the order of the candidates: this crate with 0 protection bytes, with 8, with 8 and
+/// checksums on seek, with order checks; then the two rivals.
 const PLAIN: usize = 0;
 const PROTECTED: usize = 1;
 const ON_SEEK: usize = 2;
@@ -327,12 +326,12 @@ const ORDER_CHECKS: usize = 3;
 const CROSSBEAM: usize = 4;
 const BTREE: usize = 5;
 
-/// How many times as fast `ours` is as `rival`.
+/// How many times as fast as `rival` `ours` is.
 fn speed(row: &Row, rival: usize, ours: usize) -> [f64; 3] {
     row.paired(rival, ours, |rival, ours| rival / ours)
 }
 
-/// How much longer `a` takes than `b`: nanoseconds, and percent.
+/// How much longer `a` takes than `b`: in nanoseconds and in percent.
 fn cost(row: &Row, a: usize, b: usize) -> String {
     let [_, added, _] = row.paired(a, b, |a, b| a - b);
     let [_, ratio, _] = row.paired(a, b, |a, b| a / b);
@@ -468,18 +467,19 @@ fn render_costs(record: &Record, text: &mut String, section: &Section) -> std::f
     )
 }
 
-// The targets that the crate sets itself, and whether this run reached them.
+// The targets of the crate, and whether this run reached them.
 
 /// One target about a row, by medians over the rounds.
 #[derive(Debug, Clone, Copy)]
 enum Target {
-    /// At least so many times as fast as crossbeam-skiplist, at 0 and at 8 protection bytes.
+    /// This crate is at least this many times as fast as crossbeam-skiplist, at 0 and at 8
+    /// protection bytes.
     Ahead(f64),
-    /// At most so many nanoseconds more at 8 protection bytes than at 0.
+    /// The cost of 8 protection bytes is at most this many nanoseconds.
     Added(f64),
-    /// At most this ratio between two candidates.
+    /// The ratio between two candidates is at most this.
     Ratio(usize, usize, f64, &'static str),
-    /// At most so many nanoseconds at 8 protection bytes.
+    /// With 8 protection bytes, the work takes at most this many nanoseconds.
     Within(f64),
 }
 
@@ -516,7 +516,7 @@ const TARGETS: &[(&str, Target)] = &[
     ),
 ];
 
-/// Whether a target was reached, as the page says it.
+/// Whether a target was reached, in the words of the page.
 fn verdict(kept: &[bool]) -> &'static str {
     if kept.iter().all(|kept| *kept) {
         "reached"
@@ -526,7 +526,7 @@ fn verdict(kept: &[bool]) -> &'static str {
 }
 
 impl Target {
-    /// The target, what was measured, and whether it is enough.
+    /// The target, the measured figures, and the verdict.
     fn judge(self, row: &Row) -> (String, String, &'static str) {
         match self {
             Target::Ahead(wanted) => {

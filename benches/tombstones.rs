@@ -1,4 +1,4 @@
-//! What do range tombstones cost?
+//! Measures the cost of range tombstones.
 //!
 //! ```text
 //!   cargo bench -p paranoid-memtable-benches --features records --bench tombstones    prints two tables
@@ -6,9 +6,9 @@
 //!       also writes benches/records/DATE-NAME.{md,json}
 //!   options: --entries 250000  --rounds 200
 //! ```
-//! First ratios to the same work without tombstones, taken in turns in one process; then the shape
-//! of the table that RocksDB published when it began to cache fragments at the freeze (pull request
-//! 10380), beside its figures.
+//! First it prints ratios to the same work without tombstones, taken in turns in one process. Then
+//! it repeats the table that RocksDB published when it began to cache fragments at the freeze (pull
+//! request 10380), beside its figures.
 
 use std::process::ExitCode;
 use std::sync::Barrier;
@@ -21,7 +21,7 @@ mod rivals;
 use rivals::{Arguments, Extent, Order};
 use tables::{Candidate, Finder, Report, SEED, STRIDE, Width, against, median, paired, turns};
 
-/// How much is done.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     entries: u32,
@@ -31,7 +31,8 @@ struct Size {
     /// Pairs of a range delete and a get.
     pairs: u32,
     pairs_many: u32,
-    /// Writes and reads per thread in the published shape: with one thread, and with 32.
+    /// Writes and reads per thread in the table that RocksDB published: with one thread, and with
+    /// 32.
     published: [(u32, u32); 2],
 }
 
@@ -42,7 +43,7 @@ impl Size {
             Extent::Full => Size {
                 entries,
                 rounds: arguments.rounds,
-                // Short, so that few slices are interrupted.
+                // Slices are short, so that few are interrupted.
                 slice: 400,
                 pairs: 10_000,
                 pairs_many: 100_000,
@@ -149,8 +150,8 @@ fn gets_beside(
     }
 }
 
-/// Gets by so many threads at once, each its own slice. Returns the time from the start of the
-/// first to the end of the last.
+/// Gets by several threads at once, each its own slice. Returns the time from the start of the
+/// first thread to the end of the last.
 fn together(table: &TableReader, size: Size, threads: u64, round: u64) -> u64 {
     std::thread::scope(|scope| {
         let reader = |thread| {
@@ -203,7 +204,7 @@ fn two_threads(report: &mut Report, size: Size) {
     );
 }
 
-/// Puts in random order of keys, on request with one narrow range delete in 200 writes.
+/// Puts in random order of keys. On request, one write in 200 is a narrow range delete.
 fn write(table: &MemTable, sequence: u64, entries: u32, deletes: Deletes) {
     let number = crate::rivals::mix(sequence) % (u64::from(entries) * STRIDE);
     if deletes == Deletes::OneIn200 && sequence.is_multiple_of(DELETE_EVERY) {
@@ -248,8 +249,8 @@ fn puts_with_deletes(report: &mut Report, size: Size) {
     );
 }
 
-/// Makes the same writes several times. The shortest time of each write counts: what it merges is
-/// merged each time, and an interruption is not.
+/// Makes the same writes several times. The shortest time of each write counts: a merge of the
+/// index comes each time, an interruption does not.
 fn longest_write(report: &mut Report, size: Size) {
     let longest = |deletes| {
         let mut shortest = vec![f64::MAX; size.entries as usize];
@@ -311,8 +312,7 @@ fn freeze(report: &mut Report, size: Size) {
     );
 }
 
-/// Puts into one table while another thread freezes tables with 1000 tombstones, or freezes empty
-/// ones.
+/// Puts into one table while another thread freezes tables with 1000 tombstones, or empty tables.
 fn puts_beside_freeze(report: &mut Report, size: Size) {
     let other = tables::table(size.entries, Finder::List);
     let slice = size.slice as u64;
@@ -349,8 +349,8 @@ fn puts_beside_freeze(report: &mut Report, size: Size) {
     );
 }
 
-// Pairs of a range delete and a get: they would show if the index were rebuilt after each range
-// delete.
+// Pairs of a range delete and a get. They would be slow if each range delete made the index be
+// built again.
 
 const PAIR_RUNS: usize = 5;
 
@@ -358,9 +358,9 @@ const PAIR_RUNS: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Disjoint,
-    /// Each a hundredth of the key space, anywhere.
+    /// Each range is a hundredth of the key space, anywhere.
     Wide,
-    /// Each inside all the ones before it.
+    /// Each range is inside all earlier ones.
     Nested,
 }
 
@@ -412,7 +412,7 @@ fn measure_pairs(report: &mut Report, size: Size) {
     }
 }
 
-/// Nanoseconds of a range delete and the get after it, on average.
+/// Average nanoseconds of a range delete and the get after it.
 fn pairs(report: &mut Report, table: &MemTable, shape: Shape, count: u32) -> f64 {
     let order = match shape {
         Shape::Disjoint => rivals::order(count, Order::Random, SEED + 1),
@@ -477,15 +477,15 @@ fn many(report: &mut Report, size: Size, shape: Shape) {
     }
 }
 
-// The shape of a table that RocksDB published: fillrandom with one range delete after each of the
-// first writes, then readrandom, by the number of range deletes.
+// The table that RocksDB published: fillrandom with one range delete after each of the first
+// writes, then readrandom, by the number of range deletes.
 //
-// Its figures are microseconds an operation on its authors' machine, from 'every read fragments'
-// (before) to 'cached at the freeze' (after). Its engine writes a log and looks through many
-// tables, so only ratios to the first row compare.
+// Its figures are microseconds an operation on its authors' machine, before ('every read
+// fragments') and after ('cached at the freeze'). RocksDB writes a log and reads many tables, so
+// only ratios to the first row are comparable.
 
 const COUNTS: [u32; 5] = [0, 1, 10, 100, 1000];
-/// In keys.
+/// Width of a range in keys.
 const WIDTH: u64 = 100;
 /// readrandom in the published table: before and after, for 1 and for 32 threads.
 const PUBLISHED: [[Option<(f64, f64)>; 5]; 2] = [
@@ -573,7 +573,7 @@ fn cell(report: &mut Report, threads: u32, (writes, reads): (u32, u32), count: u
             .map(|at| found(table, number(at)))
             .fold(0, u64::wrapping_add)
     });
-    // Which thread wins a race for a key differs from run to run.
+    // The thread that wins a race for a key differs from run to run.
     report.saw(if threads == 1 { sum } else { 0 });
     [fill / f64::from(writes), read / f64::from(reads)]
 }
@@ -601,7 +601,7 @@ fn found(table: &MemTable, number: u64) -> u64 {
     }
 }
 
-/// Tables to measure, what is done to them, and the record of it.
+/// The tables to measure, the work on them, and the record.
 mod tables {
     use std::fmt::Write;
     use std::hint::black_box;
@@ -618,7 +618,7 @@ mod tables {
     /// Distance between the numbers of two entries: ranges fit between them.
     pub(crate) const STRIDE: u64 = 16;
 
-    /// What finds an entry.
+    /// The part that finds an entry.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Finder {
         List,
@@ -632,7 +632,7 @@ mod tables {
         key
     }
 
-    /// An empty table, protected by 8 bytes a key; the write buffer fits `entries`.
+    /// An empty table with 8 protection bytes; `entries` fit its write buffer.
     pub(crate) fn table(entries: u32, finder: Finder) -> MemTable {
         let buffer = (u64::from(entries) * 160).next_power_of_two().max(1 << 20);
         let directory = if finder == Finder::Directory {
@@ -647,7 +647,7 @@ mod tables {
         MemTable::new(options.build().expect("valid options")).expect("memory")
     }
 
-    /// Inserts entries in random order, with sequence numbers from 1. An entry's number is its
+    /// Inserts entries in random order, with sequence numbers from 1. The number of an entry is its
     /// place in the key space.
     pub(crate) fn fill(table: &MemTable, entries: u32) {
         let mut writer = table.writer();
@@ -674,12 +674,13 @@ mod tables {
             .expect("a tombstone");
     }
 
-    /// The width of tombstones that stand at equal distances.
+    /// The width of tombstones at equal distances.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Width {
-        /// Between two entries.
+        /// Each tombstone is between two entries.
         Gap,
-        /// Half of the distance to the next tombstone: every second entry is deleted.
+        /// Each tombstone covers half of the distance to the next one: every second entry is
+        /// deleted.
         Half,
     }
 
@@ -708,22 +709,22 @@ mod tables {
         }
     }
 
-    /// Gets of random present keys. Returns the sum of what was found.
+    /// Gets random present keys. Returns a sum of the results.
     pub(crate) fn gets(table: &TableReader, entries: u32, count: usize, seed: u64) -> u64 {
         let picks = rivals::picks(entries, count, seed);
         let get = |entry: &u32| get(table, u64::from(*entry) * STRIDE, u64::MAX);
         picks.iter().map(get).fold(0, u64::wrapping_add)
     }
 
-    // The record: what was done, how long it took, and the target.
+    // The record: the work, its time, and the target.
 
     /// All results of a run.
     #[derive(Debug)]
     pub(crate) struct Report {
         size: Size,
-        /// Names of everything that took a turn, in any row.
+        /// Names of all candidates of any row.
         candidates: Vec<String>,
-        /// A section a table, its title followed by its columns.
+        /// One section for each table, with a title and then the names of its columns.
         sections: Vec<Section>,
         hash: u64,
     }
@@ -747,7 +748,7 @@ mod tables {
             });
         }
 
-        /// One line; `samples` are nanoseconds of one operation by candidate.
+        /// Adds a line. `samples` are nanoseconds of one operation by candidate.
         pub(crate) fn line(
             &mut self,
             work: impl Into<String>,
@@ -780,12 +781,12 @@ mod tables {
             }
         }
 
-        /// Adds a sum over what was read to the hash of the work.
+        /// Adds a sum of what was read to the hash of the work.
         pub(crate) fn saw(&mut self, sum: u64) {
             self.hash = rivals::mix(self.hash ^ sum);
         }
 
-        /// The record, once everything is measured.
+        /// The record, after all measurements.
         pub(crate) fn record(mut self, arguments: &Arguments) -> Record {
             if let Some(row) = self
                 .sections
@@ -842,7 +843,7 @@ mod tables {
         text
     }
 
-    /// A candidate: a name, and work that returns a sum over what it read.
+    /// A candidate: a name, and work that returns a sum of what it read.
     pub(crate) type Candidate<'w> = (&'static str, Box<dyn FnMut(u64) -> u64 + 'w>);
 
     /// Nanoseconds of one operation by candidate, with the candidates' names. Each round gives each
@@ -889,7 +890,7 @@ mod tables {
         )
     }
 
-    /// The first candidate against the second one: times, ratio, difference.
+    /// Compares the first candidate with the second one: times, ratio, difference.
     pub(crate) fn against(with: &[f64], without: &[f64]) -> String {
         format!(
             "{:.0} ns against {:.0}: {:.2} x, {:+.0} ns",

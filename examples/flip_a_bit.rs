@@ -1,10 +1,10 @@
-//! One flipped bit, told so that a person can follow it.
+//! Flips one bit of a small table, and shows the effect of it on every call.
 //!
 //! ```text
 //!   cargo run --release --features fault-injection --example flip_a_bit -- [REGION [BIT]]
 //!   cargo run --release --features fault-injection --example flip_a_bit -- --help
 //! ```
-#![allow(clippy::unwrap_used, reason = "an example that cannot go on panics")]
+#![allow(clippy::unwrap_used, reason = "an example that cannot continue panics")]
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ const KEYS: [(&str, &str); 5] = [
 ];
 const VICTIM: &str = "cherry";
 
-/// Flips one bit of a small table and shows what every call answers then.
+/// Flips one bit of a small table and shows what every call returns
 #[derive(Debug, Parser)]
 #[command(name = "flip_a_bit")]
 struct Arguments {
@@ -64,7 +64,7 @@ impl Bytes {
     }
 }
 
-/// Asks for every key, present or not, and shows the answers.
+/// Looks up every key, present or not, and shows the answers.
 fn ask(table: &MemTable) -> Result<(), Failure> {
     for key in [
         "apple", "apricot", "banana", "berry", "cherry", "citron", "damson", "date", "elder",
@@ -79,7 +79,7 @@ fn ask(table: &MemTable) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A table of all keys.
+/// Makes a table of all keys.
 fn fill() -> Result<MemTable, Error> {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build()?)?;
     for (sequence, (key, value)) in (1..).zip(KEYS) {

@@ -39,7 +39,7 @@ use report::{line, say};
 use source::{Found, Limit, Source};
 use verify::{Doomed, ReadBack, Walks};
 
-/// Puts the files of a directory into a memtable, reads them back, and checks all of it.
+/// Puts the files of a directory into a memtable, reads them back, and checks all of it
 #[derive(Debug, Parser)]
 #[command(name = "ingest")]
 struct Arguments {

@@ -6,9 +6,9 @@
 //!   cargo run --release --example kv_store -- --dir DIR put apple red        one line of commands
 //!   cargo run --release --example kv_store -- --dir DIR serve <COMMANDS      one line after the other
 //! ```
-//! It is written to be read. `store.rs` says where each piece of an engine goes, `files.rs` what
-//! lies below the tables, `manifest.rs` how a file is replaced safely. Exit code 0: done; 2: it
-//! cannot be done.
+//! It is written to be read. `store.rs` has the steps of an engine, `files.rs` the table files
+//! below the tables, `manifest.rs` the safe replacement of a file. Exit code 0: done; 2: it cannot
+//! be done.
 
 #![forbid(unsafe_code)]
 
@@ -69,12 +69,12 @@ fn main() -> ExitCode {
     let Err(error) = run(&Arguments::parse()) else {
         return ExitCode::SUCCESS;
     };
-    eprintln!("error: {}", told(&*error));
+    eprintln!("error: {}", with_causes(&*error));
     ExitCode::from(2)
 }
 
-/// The text of an error, and of what caused it.
-fn told(error: &(dyn StdError + 'static)) -> String {
+/// The text of an error and of its causes.
+fn with_causes(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes
         .map(ToString::to_string)
@@ -102,7 +102,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     done
 }
 
-/// Executes the commands of a line: those that read, and then all that write, as one batch.
+/// Executes the commands of a line: first all reads, then all writes as one batch.
 fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
     let mut batch = WriteBatch::new();
     let mut shown = vec![];
@@ -129,7 +129,7 @@ fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
     Ok(shown)
 }
 
-/// A key and its value.
+/// The row of a key and its value.
 fn row(entry: &MergedEntry) -> Outcome<String> {
     let (key, value) = (
         String::from_utf8_lossy(entry.user_key()),
@@ -138,7 +138,7 @@ fn row(entry: &MergedEntry) -> Outcome<String> {
     Ok(format!("{key} {}", String::from_utf8_lossy(&value)))
 }
 
-/// Keys and values of a range, a row each.
+/// The rows of a range's keys and values.
 fn rows(view: &View<Base>, keys: impl KeyRange) -> Outcome<Vec<String>> {
     scan(view, keys)?
         .ascending()
@@ -156,7 +156,8 @@ fn serve(store: &Store, threads: u64) -> Outcome<()> {
                 return Ok(());
             };
             let rows = execute(store, &line?).map(|rows| [rows, vec!["ok".into()]].concat());
-            let rows = rows.unwrap_or_else(|error| vec![format!("error: {}", told(&*error))]);
+            let rows =
+                rows.unwrap_or_else(|error| vec![format!("error: {}", with_causes(&*error))]);
             let answer: String = rows.iter().map(|row| format!("{number} {row}\n")).collect();
             io::stdout().write_all(answer.as_bytes())?;
         }
@@ -169,8 +170,8 @@ fn serve(store: &Store, threads: u64) -> Outcome<()> {
     })
 }
 
-/// Writes a little, flushes and merges it under a snapshot, opens the store anew, and shows what is
-/// there.
+/// Writes a little, flushes and merges it under a snapshot, opens the store again, and shows its
+/// content.
 fn demonstrate(open: &dyn Fn() -> paranoid_memtable::Result<Store>) -> Outcome<()> {
     let store = open()?;
     execute(&store, "put apple green; put pear yellow; add visits 40")?;

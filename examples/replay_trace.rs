@@ -4,9 +4,9 @@
 //!   cargo run --release --example replay_trace                 a small sample, made by the program
 //!   cargo run --release --example replay_trace -- FILE         a .csv or .csv.gz with columns op, size and lbn
 //! ```
-//! The key is the block number as big-endian u64. A write (SCSI opcode 2a) puts size/64 bytes, a
-//! read (28) gets the block and compares it, byte by byte, with what was written last. With several
-//! threads each one owns a part of the blocks; they share the table. Exit code 0: every read was
+//! The key is the block number as big-endian u64. A write (SCSI opcode 2a) puts size/64 bytes. A
+//! read (28) gets the block and compares it, byte by byte, with the last write. With several
+//! threads, each one owns a part of the blocks; they share the table. Exit code 0: every read was
 //! right; 1: something differs; 2: the work cannot be done.
 
 #![forbid(unsafe_code)]
@@ -36,7 +36,7 @@ use replay::{Plan, Replayed};
 use report::{line, say};
 use trace::Trace;
 
-/// Replays a block-I/O trace into a memtable and checks every read against a model.
+/// Replays a block-I/O trace into a memtable and checks every read against a model
 #[derive(Debug, Parser)]
 #[command(name = "replay_trace")]
 struct Arguments {

@@ -1,11 +1,11 @@
-//! Writers, readers and freezes at once, on entries that testify: every key carries who wrote it as
-//! its n-th and a hash, every value follows from key and sequence number.
+//! Writers, readers and freezes at once, on entries that can be checked: every key has its writer,
+//! its index and a hash, and every value follows from key and sequence number.
 //!
 //! ```text
 //! cargo run --release --example stress -- [SECONDS] [SEED]
 //! ```
-//! `.ci/sanitizers` runs it under ThreadSanitizer.
-//! Ends with a panic and the seed at the first thing that is wrong, else with one line of counts.
+//! `.ci/sanitizers` runs it under ThreadSanitizer. At the first error it panics with the seed.
+//! Otherwise it ends with one line of counts.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -23,8 +23,8 @@ use paranoid_memtable::{
     DuplicatePolicy, Entry, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
 };
 
-/// Writers, readers and freezes at once, on entries whose keys and values prove each other. Stops
-/// at the first error.
+/// Runs writers, readers and freezes at once, on entries whose keys and values check each other.
+/// Stops at the first error
 #[derive(Debug, Parser)]
 #[command(name = "stress")]
 struct Arguments {
@@ -43,7 +43,7 @@ const ENTRIES: u64 = 1_500;
 
 type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
 
-/// A number with no visible relation to the one that it is made from.
+/// A number that seems unrelated to its argument.
 fn scramble(number: u64) -> u64 {
     let z = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -68,10 +68,10 @@ fn value_of(key: &[u8], sequence: u64) -> [u8; 16] {
     value
 }
 
-/// What all threads of one table share.
+/// State that all threads of one table share.
 struct Round {
     table: MemTable,
-    /// Entries acknowledged, by writer.
+    /// Number of acknowledged entries of each writer.
     written: [AtomicU64; WRITERS as usize],
     writers_left: AtomicU64,
     seed: u64,
@@ -106,8 +106,8 @@ impl Round {
     }
 }
 
-/// Writes until it is done or the table is frozen; now and then it replaces the entry that all
-/// writers replace.
+/// Writes until all entries are written or the table is frozen. Now and then it replaces the entry
+/// that all writers replace.
 fn write(round: &Round, id: u64) -> Outcome<()> {
     let mut own = round.table.writer();
     for n in 0..ENTRIES {
@@ -161,8 +161,8 @@ enum Way {
     Backward,
 }
 
-/// One scan: strict order, nothing missing that was acknowledged before it began. Returns how many
-/// entries it saw.
+/// Checks one scan: keys strictly ascend, and no entry is missing that was acknowledged before the
+/// scan began. Returns the number of entries.
 fn scan<'t>(
     entries: impl Iterator<Item = Result<Entry<'t>, Error>>,
     before: [u64; WRITERS as usize],
@@ -229,8 +229,8 @@ fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
     }
 }
 
-/// Freezes at some point, often in the middle of the writes, and checks that what is there then
-/// does not change.
+/// Freezes at some point, often in the middle of the writes, and checks that the entries do not
+/// change after that.
 fn freeze(round: &Round) -> Outcome<u64> {
     let point = scramble(round.seed) % (2 * WRITERS * ENTRIES);
     while round.progress().iter().sum::<u64>() < point

@@ -1,4 +1,5 @@
-//! Comparators of user keys: the trait, bytewise order, and what a table calls.
+//! Comparators of user keys: the trait, the order of bytes, and the type through which tables
+//! compare.
 //!
 //! ```text
 //!   KeyComparator   order of bytes   one branch, then a comparison that is inlined
@@ -13,7 +14,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Whether keys that a comparator calls equal have equal bytes. Filters need that.
+/// Whether two keys that compare equal are always byte-for-byte identical. Filters need that.
 ///
 /// ```
 /// use paranoid_memtable::{Bytewise, Comparator, KeyEquality};
@@ -21,13 +22,13 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEquality {
-    /// Two keys are equal exactly if their bytes are.
+    /// Two keys are equal exactly if their bytes are equal.
     Bytes,
     /// Different bytes may compare equal. Tables with this order refuse filters.
     Custom,
 }
 
-/// What the bytes of keys tell about their order.
+/// How the bytes of keys determine their order.
 ///
 /// ```
 /// use paranoid_memtable::{Bytewise, Comparator, KeyOrder};
@@ -38,8 +39,8 @@ pub enum KeyOrder {
     /// Keys are ordered by their bytes, like slices in Rust and `memcmp`. Tables then compare bytes
     /// and do not call [`Comparator::compare`].
     Bytes,
-    /// Keys are ordered by the bytes of their images ([`Comparator::image`]), as far as these
-    /// differ. Tables can have a directory.
+    /// Keys whose images ([`Comparator::image`]) differ are ordered by the bytes of these. Tables
+    /// can have a directory.
     Images,
     /// Any other order.
     Custom,
@@ -48,13 +49,13 @@ pub enum KeyOrder {
 /// A named order of user keys: see
 /// [`MemTableOptionsBuilder::comparator`](crate::MemTableOptionsBuilder::comparator). It must be a
 /// total order that never changes. A comparator that contradicts itself makes answers meaningless,
-/// but causes no undefined behaviour and no endless loop; where keys are sorted (freeze, flush,
-/// salvage, `multi_get`, batches) the standard library's sort may notice and panic.
+/// but causes no undefined behaviour and no endless loop. Calls that sort keys (freeze, flush,
+/// salvage, `multi_get`, batches) may panic, because the standard library's sort may notice it.
 ///
-/// A comparator may panic: the panic reaches the caller, and the entry that was being written is in
-/// the table or is not. It may read and write the table that it orders, but one that does so in
-/// every comparison may recurse without end. A freeze of that table from inside a write is
-/// `InvalidArgument`.
+/// A comparator may panic. The panic reaches the caller, and the entry that was being written may
+/// or may not be in the table. A comparator may read and write the table that it orders, but it may
+/// recurse without end if it does so in every comparison. If it freezes that table inside a write,
+/// the freeze is `InvalidArgument`.
 ///
 /// ```
 /// use paranoid_memtable::{Bytewise, Comparator, KeyEquality, KeyOrder, MemTable, MemTableOptions};
@@ -91,33 +92,34 @@ pub enum KeyOrder {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait Comparator: Any + fmt::Debug + Send + Sync {
-    /// The name of this order, which an engine stores with its files, so that they are not opened
-    /// under another one.
+    /// The name of this order. An engine stores it with its files, so that no file is opened under
+    /// another order.
     fn name(&self) -> &str;
 
-    /// Whether equal keys have equal bytes: always the same.
+    /// Whether equal keys have equal bytes. Every call must return the same.
     fn equality(&self) -> KeyEquality;
 
     /// Compares two user keys.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
-    /// What the bytes of keys tell about this order: always the same. The default is `Custom`.
+    /// How the bytes of keys determine this order. Every call must return the same. The default is
+    /// `Custom`.
     fn key_order(&self) -> KeyOrder {
         KeyOrder::Custom
     }
 
-    /// Eight bytes of a key's image, from byte `at` on, as a big-endian number. An image is a
-    /// string of bytes without an end that preserves the order: of two keys whose images differ,
-    /// the one with the smaller image is the smaller one. Keys with equal images are compared in
-    /// full. Tables ask orders by [`KeyOrder::Images`] alone. By default all images are equal.
+    /// Eight bytes of a key's image, from byte `at` on, as a big-endian number. An image is an
+    /// endless string of bytes that preserves the order: if the images of two keys differ, the key
+    /// with the smaller image is the smaller key. Keys with equal images are compared in full.
+    /// Tables call this only for orders by [`KeyOrder::Images`]. By default, all images are equal.
     fn image(&self, key: &[u8], at: usize) -> u64 {
         let _ = (key, at);
         0
     }
 }
 
-/// Lexicographic order of bytes, the default. Its name is that of RocksDB. The image of a key is
-/// the key and zeros after it.
+/// Lexicographic order of bytes, the default. It has the name that RocksDB gives it. The image of a
+/// key is the key, followed by zeros.
 ///
 /// ```
 /// use paranoid_memtable::{Bytewise, Comparator};
@@ -150,7 +152,7 @@ impl Comparator for Bytewise {
     }
 }
 
-/// The order of a table's keys.
+/// The order of a table's keys: a comparator, with its answers about equality and order.
 #[derive(Debug, Clone)]
 pub struct KeyComparator {
     order: KeyOrder,
@@ -177,12 +179,12 @@ impl From<Arc<dyn Comparator>> for KeyComparator {
 }
 
 impl KeyComparator {
-    /// The chosen order itself.
+    /// The comparator itself.
     pub fn get(&self) -> &dyn Comparator {
         self.chosen.as_deref().unwrap_or(&Bytewise)
     }
 
-    /// Whether another one is known to be the same order.
+    /// Whether `other` is known to be the same order.
     pub(crate) fn is_same(&self, other: &KeyComparator) -> bool {
         let is_shared = |chosen: &Arc<dyn Comparator>| {
             other
@@ -194,7 +196,7 @@ impl KeyComparator {
         are_bytes || self.chosen.as_ref().is_some_and(is_shared)
     }
 
-    /// What the bytes of keys tell about their order.
+    /// How the bytes of keys determine their order.
     #[inline(always)]
     pub(crate) fn key_order(&self) -> KeyOrder {
         self.order
@@ -215,7 +217,7 @@ impl KeyComparator {
         }
     }
 
-    /// Whether two keys are equal. Where that is a matter of bytes nothing is compared in order.
+    /// Whether two keys are equal. If equal keys have equal bytes, the comparator is not called.
     #[inline(always)]
     pub(crate) fn are_equal(&self, left: &[u8], right: &[u8]) -> bool {
         match self.equality {
@@ -233,14 +235,15 @@ impl KeyComparator {
         }
     }
 
-    /// Asks the chosen order. Out of the way of the order of bytes.
+    /// Calls the comparator. It is cold, so that the order of bytes is inlined alone.
     #[cold]
     #[inline(never)]
     fn ask(&self, left: &[u8], right: &[u8]) -> Ordering {
         self.get().compare(left, right)
     }
 
-    /// See [`ask`](Self::ask).
+    /// The image of a key by the comparator; 0 if its order has no images. Cold, as
+    /// [`ask`](Self::ask).
     #[cold]
     #[inline(never)]
     fn ask_image(&self, key: &[u8], at: usize) -> u64 {
@@ -260,7 +263,7 @@ pub(crate) fn bytes_at(key: &[u8], at: usize) -> u64 {
     if let Some(word) = rest.first_chunk::<WORD>() {
         return u64::from_be_bytes(*word);
     }
-    // The last bytes of the key, moved up.
+    // The last eight bytes of the key, shifted so that the byte at `at` comes first.
     if let Some(word) = key.last_chunk::<WORD>() {
         let empty = u32::try_from(8 * (WORD - rest.len())).unwrap_or(u64::BITS);
         return u64::from_be_bytes(*word).checked_shl(empty).unwrap_or(0);
@@ -286,8 +289,8 @@ fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
     left.cmp(right)
 }
 
-/// `left == right`, with two pairs of words for keys of 8 to 16 bytes: they are shorter than a
-/// call.
+/// `left == right`. Keys of 8 to 16 bytes are compared as two pairs of words, which is faster than
+/// a call.
 #[inline(always)]
 pub(crate) fn are_same(left: &[u8], right: &[u8]) -> bool {
     if left.len() == right.len()

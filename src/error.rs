@@ -1,12 +1,14 @@
-//! The error type, an enum, and the report of damage, a struct.
+//! Errors: the enum that calls return, and the report of damage.
 //!
-//! Who may call what: all types here are plain data, `Send` and `Sync`.
-//! Not promised: the wording of messages. Match on variants and fields.
+//! All types are plain data, `Send` and `Sync`. Not promised: the wording of messages. Match on
+//! variants and fields.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::sync::Arc;
+
+use crate::trace;
 
 /// The result of every fallible call of this crate.
 ///
@@ -21,10 +23,10 @@ use std::sync::Arc;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. A call that fails leaves the table unchanged; only `BatchInterrupted` leaves
-/// part of a batch behind, and says how much. Clones are cheap, so that one error can be handed to
-/// several waiting threads. What caused an error is its [`source`](std::error::Error::source); its
-/// own text does not repeat that.
+/// The error of a call. A call that fails leaves the table unchanged, with one exception: after
+/// `BatchInterrupted`, the table holds a part of the batch, and the error says how much. Clones are
+/// cheap, so that several threads can get one error. The [`source`](std::error::Error::source) of
+/// an error is its cause; the text of the error does not repeat it.
 ///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
@@ -37,8 +39,8 @@ pub enum Error {
     /// An invalid option, range or name; the text says which.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
-    /// Bytes that are intact but were written with a feature that this version does not know; the
-    /// text names it.
+    /// The bytes are intact, but were written with a feature that this version does not know. The
+    /// text names the feature.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
     /// A key that is longer than the table's limit.
@@ -67,7 +69,8 @@ pub enum Error {
         remaining: u64,
     },
     /// The operating system refused memory for the table, which is not full. The table stays
-    /// usable: what fits the memory that it has may still be written, and reads are not affected.
+    /// usable: an entry that fits into its present memory can still be written, and reads are not
+    /// affected.
     #[error("the system refused memory for {needed} bytes")]
     MemoryRefused {
         /// Bytes that the refused entry needs.
@@ -97,80 +100,82 @@ pub enum Error {
     BatchInterrupted {
         /// How many entries of the batch are in the table.
         applied: u64,
-        /// What stopped the batch.
+        /// The error that stopped the batch.
         #[source]
         cause: Box<Error>,
     },
-    /// The sink that `flush` writes to returned an error. It is shared, so that this error can be
-    /// cloned; `downcast_ref` gives the sink's own error type.
+    /// The sink of a `flush` returned an error. It is shared, so that this error can be cloned;
+    /// `downcast_ref` returns the sink's own error type.
     #[error("the flush sink failed")]
     Sink(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// The set takes no more writes: a batch that had its sequence numbers was not finished, or a
-    /// flush met damage. Reads go on, and nothing that was acknowledged is lost. A batch that gets
-    /// this error did not become visible; a journal may have it.
+    /// The set takes no more writes, because a batch that had its sequence numbers was not
+    /// finished, or because a flush met damage. Reads continue, and no acknowledged batch is lost.
+    /// A batch that fails with this error did not become visible; a journal may contain it.
     #[error("the set is read-only")]
     ReadOnly {
-        /// What stopped the set.
+        /// The error that stopped the set.
         #[source]
         cause: Arc<Error>,
     },
-    /// A budget of memory is used up. The batch has no sequence numbers, and nothing is changed:
-    /// flush, and write it again.
+    /// A memory budget is used up. The batch has no sequence numbers, and nothing has changed.
+    /// Flush, and write the batch again.
     #[error("write stall: {cause}; {tables} tables of the set are not flushed{}", waited_for(.waited))]
     WriteStall {
-        /// Which budget it is.
+        /// The budget that is used up.
         cause: StallCause,
-        /// Number of tables that are not flushed, the active one included.
+        /// Number of tables that are not flushed, including the active one.
         tables: u64,
-        /// How long the write has waited for a flush; zero if none was under way.
+        /// How long the write has waited for a flush; zero if no flush was running.
         waited: std::time::Duration,
     },
     /// The merge operator returned an error for this key.
     #[error("the merge operator failed")]
     Merge(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A sorted source of the engine, such as one of its files, could not be read. It is shared, so
-    /// that this error can be cloned; `downcast_ref` gives the source's own error type.
+    /// that this error can be cloned; `downcast_ref` returns the source's own error type.
     #[error("a sorted source could not be read")]
     Source(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
     WriterPanicked,
-    /// A comparator, a merge operator or a sorted source panicked in an earlier call of this
-    /// cursor, source or compaction. Where that one is does not say what is next: a seek of a
-    /// cursor begins again, a compaction is thrown away with what came out of it.
+    /// A comparator, a merge operator or a sorted source panicked in an earlier call on this
+    /// cursor, source or compaction, so its position is unknown. A seek makes a cursor usable
+    /// again. Throw a compaction away, together with its output.
     #[error("an earlier call panicked")]
     ReaderPanicked,
     /// The function of a set's flush thread panicked. The thread has ended, and the set is
     /// unchanged.
     #[error("the flush thread panicked")]
     FlushPanicked,
-    /// The operating system refused something about a file or a directory.
+    /// The operating system refused an operation on a file or a directory.
     #[error("could not {operation} {file}")]
     Io {
-        /// What was to be done.
+        /// The operation, as a verb.
         operation: &'static str,
         /// The name of the file.
         file: String,
-        /// What the operating system said. It is shared, so that this error can be cloned.
+        /// The error of the operating system. It is shared, so that this error can be cloned.
         source: Arc<std::io::Error>,
     },
-    /// A file of a journal no longer holds what was written to it, or holds what cannot be applied.
+    /// A file of a journal no longer holds the bytes that were written to it, or holds a batch that
+    /// cannot be applied.
     #[error("{file} is damaged")]
     DamagedFile {
         /// The name of the file.
         file: String,
-        /// What is wrong. Of a `Corruption` the offset is counted in the file.
+        /// The damage. The offset of a `Corruption` is an offset in the file.
         #[source]
         cause: Box<Error>,
     },
-    /// Memory no longer holds what was written to it: [fault model](crate::guide::fault_model).
+    /// Memory no longer holds the bytes that were written to it. See the
+    /// [fault model](crate::guide::fault_model).
     #[error("corruption: {0}")]
     Corruption(Corruption),
 }
 
 impl Error {
-    /// The report of damage, if this is `Corruption`, or `BatchInterrupted`, `DamagedFile` or
-    /// `ReadOnly` because of one.
+    /// The report of damage, if this is a `Corruption`, or a `BatchInterrupted`, `DamagedFile` or
+    /// `ReadOnly` that a `Corruption` caused.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -190,7 +195,7 @@ impl Error {
         }
     }
 
-    /// Names the file about which the operating system said something.
+    /// Makes an `Io` error from an error of the operating system.
     #[doc(hidden)]
     pub fn io(operation: &'static str, file: &str) -> impl FnOnce(std::io::Error) -> Error {
         move |source| Error::Io {
@@ -213,7 +218,7 @@ impl Error {
     }
 }
 
-/// Damage that a call has met in a table's memory and returns: it is traced.
+/// Traces the damage, which a call has met in a table's memory and returns.
 impl From<Corruption> for Error {
     fn from(corruption: Corruption) -> Self {
         trace::damage(&corruption);
@@ -221,7 +226,7 @@ impl From<Corruption> for Error {
     }
 }
 
-/// The end of a sentence about a stall.
+/// The part of a stall's message that says how long the write waited.
 fn waited_for(waited: &std::time::Duration) -> String {
     if waited.is_zero() {
         String::new()
@@ -230,7 +235,7 @@ fn waited_for(waited: &std::time::Duration) -> String {
     }
 }
 
-/// Which budget of memory stalls a write of a `paranoid_set::MemTableSet`.
+/// The memory budget that stalls a write to a `paranoid_set::MemTableSet`.
 ///
 /// ```
 /// use paranoid_memtable::StallCause;
@@ -239,9 +244,9 @@ fn waited_for(waited: &std::time::Duration) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StallCause {
-    /// As many tables of the set as may be are not flushed, and the active one is full.
+    /// The set already has its maximum number of unflushed tables, and the active one is full.
     Tables,
-    /// The tables of all sets under the write buffer manager that are not flushed have its buffer
+    /// The unflushed tables of all sets under one write buffer manager have reached its buffer
     /// size.
     Unflushed,
 }
@@ -255,7 +260,7 @@ impl fmt::Display for StallCause {
     }
 }
 
-/// Which kind of memory was found damaged.
+/// The kind of memory in which damage was found.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -278,8 +283,7 @@ pub enum Place {
     Value,
     /// A damaged link of the skiplist; entries may be missing after it.
     Link,
-    /// Two adjacent entries are out of order; found by a flush, and with order checks by every
-    /// step.
+    /// Two adjacent entries are out of order. A flush finds this, and with order checks every step.
     Order,
     /// A word of the Bloom filter.
     Filter,
@@ -289,7 +293,7 @@ pub enum Place {
     Fragment,
     /// The table's own control block.
     Control,
-    /// Counts or sums differ between what was written and what a full pass found.
+    /// The counts or sums that a full pass found differ from those of the writers.
     Sum,
     /// Encoded bytes that the caller passed in: a batch, a block trailer or a footer.
     Encoding,
@@ -313,8 +317,8 @@ impl Place {
     }
 }
 
-/// A report of damaged memory: what was hit, where, and both check values. It holds no bytes of the
-/// user, so that it may be logged, and no heap memory.
+/// A report of damage: the kind of memory, the offset in it, and both check values. It contains no
+/// bytes of a key or a value, so it may be logged, and it has no heap memory.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -337,13 +341,12 @@ pub struct Corruption {
     /// The sequence number of the damaged entry as read, if an entry is damaged. It may itself be
     /// the damaged part.
     pub sequence: Option<u64>,
-    /// The checksum, tag or count that the bytes in memory should have, computed from them as they
-    /// are now.
+    /// The checksum, tag or count that was computed from the bytes as they are now.
     pub expected: u64,
-    /// The checksum, tag or count that was found in memory in its place.
+    /// The checksum, tag or count that is stored in memory.
     pub found: u64,
-    /// The one bit whose flip explains the damage, if there is one, counted from `offset` (byte * 8
-    /// + bit).
+    /// The one bit whose flip explains the damage, if there is one, counted from `offset`
+    /// (byte * 8 + bit).
     pub flipped_bit: Option<u64>,
 }
 
@@ -362,7 +365,7 @@ impl Corruption {
         }
     }
 
-    /// A report of a word, with the flipped bit if the values differ in one.
+    /// A report of a word, with the flipped bit if the two values differ in one bit.
     pub(crate) const fn of_word(place: Place, offset: u64, expected: u64, found: u64) -> Self {
         let mut report = Corruption::new(place, offset, expected, found);
         if (expected ^ found).is_power_of_two() {
@@ -380,62 +383,10 @@ impl Corruption {
     }
 }
 
-/// The error of a range that deletes nothing.
+/// The error for a range whose end is not after its start.
 #[cold]
 pub(crate) fn not_a_range() -> Error {
     Error::InvalidArgument("a range must end after its start".into())
-}
-
-/// Events for the crate `tracing`, with the feature of that name: what an operator is told. Without
-/// the feature every function here is empty. Any thread calls them, without a lock that a
-/// subscriber could want.
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "there is nobody to tell")
-)]
-pub(crate) mod trace {
-    use std::error::Error;
-    use std::fmt::Display;
-
-    /// Whether there may be a subscriber.
-    pub const IS_TRACED: bool = cfg!(feature = "tracing");
-
-    /// A call met damage in a table's memory, and returns it.
-    #[cold]
-    pub(crate) fn damage(report: &dyn Display) {
-        #[cfg(feature = "tracing")]
-        tracing::error!(target: "paranoid_memtable", %report, "damage found");
-    }
-
-    /// A table was frozen.
-    pub(crate) fn frozen(entries: u64, range_deletes: u64, data_bytes: u64) {
-        #[cfg(feature = "tracing")]
-        tracing::info!(target: "paranoid_memtable", entries, range_deletes, data_bytes, "table frozen");
-    }
-
-    /// A flush of a table has handed everything out, and the sums agree.
-    pub(crate) fn flushed(entries: u64, hidden: u64, fragments: u64, data_bytes: u64) {
-        #[cfg(feature = "tracing")]
-        tracing::info!(target: "paranoid_memtable", entries, hidden, fragments, data_bytes, "table flushed");
-    }
-
-    /// A write to a set found a budget used up.
-    #[cold]
-    pub fn stalled(cause: &dyn Display) {
-        #[cfg(feature = "tracing")]
-        tracing::warn!(target: "paranoid_set", %cause, "write stalled");
-    }
-
-    /// A set takes no more writes.
-    #[cold]
-    pub fn stopped(cause: &(dyn Error + 'static)) {
-        #[cfg(feature = "tracing")]
-        {
-            let causes = std::iter::successors(Some(cause), |&cause| cause.source());
-            let causes: Vec<String> = causes.map(ToString::to_string).collect();
-            tracing::error!(target: "paranoid_set", cause = causes.join(": "), "set stopped");
-        }
-    }
 }
 
 impl fmt::Display for Corruption {

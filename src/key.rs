@@ -1,18 +1,17 @@
-//! Sequence numbers, kinds and the one order of keys.
+//! The one order of entries, and positions in it.
 //!
 //! ```text
 //!   user key ascending (comparator) | sequence number descending | revision descending
 //!   "apple"@9  <  "apple"@7 r1  <  "apple"@7 r0  <  "apple"@2  <  "pear"@11
 //! ```
-//! The kind takes no part in the order or in the detection of duplicates.
+//! The kind takes no part in the order, nor in the detection of duplicates.
 //!
-//! Who may call what: everything here is pure and may be called from any thread.
+//! Any thread. All functions are pure.
 
 #![forbid(unsafe_code)]
 
 use crate::comparator::{KeyComparator, are_same};
 use std::cmp::Ordering;
-use std::fmt;
 
 /// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
 ///
@@ -25,170 +24,6 @@ use std::fmt;
 /// ```
 pub type SequenceNumber = u64;
 
-/// What an entry means: a put, a delete, a merge operand and so on. Numbers from 0x80 up belong to
-/// the engine: those below 0xc0 read as values ([`Kind::custom`]), the others as point tombstones
-/// ([`Kind::custom_delete`]).
-///
-/// The named numbers are those of RocksDB's `ValueType`.
-///
-/// ```
-/// use paranoid_memtable::Kind;
-/// assert_eq!(Kind::MERGE.as_u8(), 2);
-/// assert_eq!(Kind::from_u8(0x91), Kind::custom(0x11));
-/// assert!(Kind::from_u8(0xc1).is_point_delete());
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind(pub(crate) u8);
-
-impl Kind {
-    /// The key is deleted: a point tombstone.
-    pub const DELETE: Kind = Kind(0);
-    /// The key has this value.
-    pub const PUT: Kind = Kind(1);
-    /// A merge operand, which the engine's merge operator applies to older versions of the key.
-    pub const MERGE: Kind = Kind(2);
-    /// A point tombstone for a key that was put exactly once.
-    pub const SINGLE_DELETE: Kind = Kind(7);
-    /// A range tombstone: the key is the start, the value the end (exclusive).
-    pub const RANGE_DELETE: Kind = Kind(15);
-    /// The first number that belongs to the engine.
-    pub const FIRST_CUSTOM: Kind = Kind(0x80);
-
-    /// How many custom kinds an engine has, of values and of deletes each: numbers 0 to 63.
-    pub const CUSTOM_COUNT: u8 = 0x40;
-    /// The first of the engine's numbers that count as deletes.
-    const FIRST_CUSTOM_DELETE: Kind = Kind(0xc0);
-
-    /// The engine's own kind `number`, which reads as a value: `get` answers `Value` with this
-    /// kind. Examples are the address of a blob, a wide-column entity, and a value that expires.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, Lookup, MemTable};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// const BLOB: Kind = Kind::custom(3);
-    /// let table = MemTable::default();
-    /// table.insert(1, BLOB, b"k", b"file 9, offset 4096")?;
-    /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
-    /// assert_eq!((value.kind(), &*value), (BLOB, &b"file 9, offset 4096"[..]));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Panics
-    /// For a number of 64 or more; in a constant that is a compile-time error.
-    #[must_use]
-    pub const fn custom(number: u8) -> Kind {
-        assert!(
-            number < Kind::CUSTOM_COUNT,
-            "an engine has 64 kinds that read as values"
-        );
-        Kind(Kind::FIRST_CUSTOM.0 + number)
-    }
-
-    /// The engine's own kind `number`, which counts as a delete:
-    /// [`deletes`](crate::read::Stats::deletes) counts its entries, `get` answers `Deleted` by
-    /// [`DeletedBy::Custom`](crate::read::DeletedBy::Custom), newer merge operands apply to a
-    /// deleted key, and cursors at a snapshot skip the key. Unlike those of `DELETE`, its entries
-    /// may have a value, such as the time of the deletion, which cursors over all versions and
-    /// [`get_entry`](crate::TableReader::get_entry) show.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, Lookup, MemTable};
-    /// use paranoid_memtable::read::DeletedBy;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// const SIZED: Kind = Kind::custom_delete(0);
-    /// let table = MemTable::default();
-    /// table.put(1, b"k", b"value")?;
-    /// table.insert(2, SIZED, b"k", b"5 bytes")?;
-    /// assert!(matches!(table.get(b"k", 2)?, Lookup::Deleted { sequence: 2, by: DeletedBy::Custom(SIZED) }));
-    /// assert_eq!(table.stats().deletes, 1);
-    /// assert_eq!(table.get_entry(b"k", 2)?.expect("the tombstone").value()?, b"5 bytes");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Panics
-    /// For a number of 64 or more; in a constant that is a compile-time error.
-    #[must_use]
-    pub const fn custom_delete(number: u8) -> Kind {
-        assert!(
-            number < Kind::CUSTOM_COUNT,
-            "an engine has 64 kinds that count as deletes"
-        );
-        Kind(Kind::FIRST_CUSTOM_DELETE.0 + number)
-    }
-
-    /// The kind with this number. Every number is a kind; [`Kind::is_known`] tells whether tables
-    /// accept it.
-    ///
-    /// ```
-    /// use paranoid_memtable::Kind;
-    /// assert_eq!(Kind::from_u8(1), Kind::PUT);
-    /// assert!(!Kind::from_u8(0x30).is_known());
-    /// ```
-    #[must_use]
-    pub const fn from_u8(number: u8) -> Kind {
-        Kind(number)
-    }
-
-    /// The stored number.
-    ///
-    /// ```
-    /// use paranoid_memtable::Kind;
-    /// assert_eq!(Kind::RANGE_DELETE.as_u8(), 15);
-    /// ```
-    #[must_use]
-    pub const fn as_u8(self) -> u8 {
-        self.0
-    }
-
-    /// Whether this is a point tombstone: delete, single delete, or one of the engine's own.
-    ///
-    /// ```
-    /// use paranoid_memtable::Kind;
-    /// assert!(Kind::SINGLE_DELETE.is_point_delete() && Kind::custom_delete(0).is_point_delete());
-    /// assert!(!Kind::RANGE_DELETE.is_point_delete());
-    /// ```
-    #[must_use]
-    pub const fn is_point_delete(self) -> bool {
-        self.is_bare() || self.0 >= Kind::FIRST_CUSTOM_DELETE.0
-    }
-
-    /// Whether entries of this kind have no value: delete and single delete.
-    pub(crate) const fn is_bare(self) -> bool {
-        self.0 == Kind::DELETE.0 || self.0 == Kind::SINGLE_DELETE.0
-    }
-
-    /// Whether a table takes entries of this kind; others are `InvalidArgument`.
-    ///
-    /// ```
-    /// use paranoid_memtable::Kind;
-    /// assert!(Kind::MERGE.is_known() && Kind::custom(63).is_known());
-    /// assert!(!Kind::from_u8(0x7f).is_known());
-    /// ```
-    #[must_use]
-    pub const fn is_known(self) -> bool {
-        self.0 >= Kind::FIRST_CUSTOM.0
-            || matches!(
-                self,
-                Kind::PUT | Kind::DELETE | Kind::SINGLE_DELETE | Kind::MERGE | Kind::RANGE_DELETE
-            )
-    }
-}
-
-impl fmt::Debug for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Kind::DELETE => f.write_str("DELETE"),
-            Kind::PUT => f.write_str("PUT"),
-            Kind::MERGE => f.write_str("MERGE"),
-            Kind::SINGLE_DELETE => f.write_str("SINGLE_DELETE"),
-            Kind::RANGE_DELETE => f.write_str("RANGE_DELETE"),
-            Kind(number @ ..0x80) => write!(f, "Kind({number:#04x})"),
-            Kind(number @ ..0xc0) => write!(f, "custom({})", number - Kind::FIRST_CUSTOM.0),
-            Kind(number) => write!(f, "custom_delete({})", number - Kind::FIRST_CUSTOM_DELETE.0),
-        }
-    }
-}
-
 /// The direction of a walk or a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -199,12 +34,12 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The other one.
+    /// The other direction.
     pub fn opposite(self) -> Self {
         self.pick((Direction::Forward, Direction::Backward))
     }
 
-    /// Of two neighbours, the one in this direction.
+    /// The neighbour in this direction, out of (the one before, the one after).
     #[inline(always)]
     pub(crate) fn pick<T>(self, (before, after): (T, T)) -> T {
         match self {
@@ -213,7 +48,7 @@ impl Direction {
         }
     }
 
-    /// How a key that is further in this direction compares with one that is less far.
+    /// How a key compares with the keys that a walk in this direction meets before it.
     #[inline(always)]
     pub fn outward(self) -> Ordering {
         self.pick((Ordering::Less, Ordering::Greater))
@@ -223,17 +58,17 @@ impl Direction {
 /// Which side of an equal entry a position is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Before it.
+    /// Before the equal entry.
     Before,
-    /// After it.
+    /// After the equal entry.
     After,
-    /// Before all entries, whatever the key.
+    /// Before all entries: the key of the position does not count.
     Start,
-    /// After all entries, whatever the key.
+    /// After all entries: the key of the position does not count.
     End,
 }
 
-/// A position in the order of a table: what searches look for.
+/// A position in the order of a table, for which a search looks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'k> {
     /// The user key.
@@ -263,7 +98,7 @@ impl<'k> Target<'k> {
 
     /// The position after every version of a key.
     #[inline]
-    pub(crate) fn behind_key(comparator: &KeyComparator, key: &'k [u8]) -> Self {
+    pub(crate) fn after_key(comparator: &KeyComparator, key: &'k [u8]) -> Self {
         Target {
             revision: 0,
             side: Side::After,
@@ -273,8 +108,7 @@ impl<'k> Target<'k> {
 
     /// The position before all entries, or after them.
     pub(crate) fn extreme(side: Side) -> Self {
-        // No image is less than 0 or greater than `u64::MAX`, and an equal one is decided by the
-        // side.
+        // No image is less than 0 or greater than `u64::MAX`. For an equal image, the side decides.
         let image = if side == Side::End { u64::MAX } else { 0 };
         Target {
             key: &[],
@@ -285,7 +119,7 @@ impl<'k> Target<'k> {
         }
     }
 
-    /// Whether this is before or after everything.
+    /// Whether this position is before all entries, or after all entries.
     #[inline(always)]
     pub(crate) fn is_extreme(&self) -> bool {
         matches!(self.side, Side::Start | Side::End)
@@ -332,8 +166,8 @@ impl<'k> Target<'k> {
             .then_with(sides)
     }
 
-    /// The one comparison of entries in this crate: is the entry (key, sequence, revision) before
-    /// or after the position? `Less`: before it.
+    /// Compares the entry (key, sequence, revision) with this position: `Less` if the entry is
+    /// before it. This crate has no other comparison of entries.
     #[inline(always)]
     pub(crate) fn entry_order(
         &self,
@@ -348,7 +182,8 @@ impl<'k> Target<'k> {
         self.full_order(comparator, key, version)
     }
 
-    /// Takes values, so that its callers keep them in registers.
+    /// Compares an entry whose image equals that of this position. It takes values, so that its
+    /// callers keep them in registers.
     #[inline(never)]
     fn full_order(
         self,
@@ -393,8 +228,8 @@ mod tests {
         assert_eq!(target.entry_order(&BYTEWISE, b"j", (0, 0)), Ordering::Less);
     }
 
-    /// Both comparisons against a plain one: positions as (rank, key, age, side), entries as
-    /// positions between sides.
+    /// Compares each position with each other one, and each entry with each position. The positions
+    /// are listed in order.
     #[test]
     fn positions_are_in_order() {
         let entries = [
@@ -420,7 +255,7 @@ mod tests {
                 if left.is_extreme() {
                     continue;
                 }
-                // An entry equals the position before it: that is where a search for it ends.
+                // An entry equals the position before it: there, a search for the entry ends.
                 let entry = right.entry_order(&BYTEWISE, left.key, (left.sequence, left.revision));
                 let wanted = if left.side == Side::Before {
                     at.cmp(&other)
@@ -437,10 +272,10 @@ mod tests {
                 .count(),
             2
         );
-        let behind = Target::behind_key(&BYTEWISE, b"b");
-        assert_eq!(behind.entry_order(&BYTEWISE, b"b", (0, 0)), Ordering::Less);
+        let after = Target::after_key(&BYTEWISE, b"b");
+        assert_eq!(after.entry_order(&BYTEWISE, b"b", (0, 0)), Ordering::Less);
         assert_eq!(
-            behind.entry_order(&BYTEWISE, b"c", (u64::MAX, u32::MAX)),
+            after.entry_order(&BYTEWISE, b"c", (u64::MAX, u32::MAX)),
             Ordering::Greater
         );
         // Keys whose images equal those of the extremes.

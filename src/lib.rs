@@ -4,7 +4,7 @@
 //! and keeps them in order until they are flushed to a file. An entry is a user key, a sequence
 //! number, a [`Kind`] and a value. Entries are never changed: a new version of a key is a new
 //! entry, and a read names the sequence number up to which it sees entries, its *snapshot*. The
-//! engine hands out sequence numbers, logs writes before they come here, and decides when to
+//! engine assigns sequence numbers, logs entries before it writes them here, and decides when to
 //! [`freeze`](MemTable::freeze) a table and flush it.
 //!
 //! The crate `paranoid-set` does all of that for engines that have no write path of their own.
@@ -27,7 +27,7 @@
 //!
 //! # What it costs
 //!
-//! - **Memory.** An entry takes its key, its value and some 50 bytes; 66 with 8 protection bytes,
+//! - **Memory.** An entry takes some 50 bytes beside its key and value; 66 with 8 protection bytes,
 //!   the default. Nothing is freed before the whole table is dropped, not even an entry that a
 //!   newer one replaced. The first entry of a table of the default size maps 64 MiB of address
 //!   space; the system backs the pages as they are touched.
@@ -44,13 +44,13 @@
 //!
 //! # How it works
 //!
-//! A table is a skiplist in an arena. Keys, values and links lie in one growing piece of memory,
-//! named by 32-bit offsets and never moved. A writer finds the two neighbours of its entry, copies
+//! A table is a skiplist in an arena: keys, values and links are in memory that grows and never
+//! moves, and 32-bit offsets name them. A writer finds the two neighbours of its entry, copies
 //! the entry into the arena, computes its digests from the arena's own bytes, and publishes it by
-//! one compare-and-swap. Writers do not wait for each other, and reads take no lock. Beside the
-//! list stands a *directory*, a B+ tree of pages with four bytes of each key, which tells where a
-//! search starts. A directory is advice: the answer is the *bracket*, two verified neighbours and
-//! the link between them, and a damaged directory costs only time.
+//! one compare-and-swap. Writers do not wait for each other, and reads take no lock. The list has a
+//! *directory*, a B+ tree of pages with four bytes of each key, which names a node where a search
+//! starts. This name is only a hint. The answer of a search is its *bracket*: two verified
+//! neighbours and the link between them. So a damaged directory costs only time.
 //!
 //! Range deletes go to a list of their own and into an index over it, which finds the newest range
 //! delete over a key in logarithmic time. When a table is frozen, all of them are cut into
@@ -73,15 +73,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Keys and values are whatever is bytes: `&str`, arrays, vectors. Any number of threads may call
-//! all methods of a table at once; share it by reference, or clone the handle.
+//! Keys and values are any `impl AsRef<[u8]>`: strings, arrays, vectors. Any number of threads may
+//! call all methods of a table at once; share it by reference, or clone the handle.
 //!
 //! The life of a table has three parts. While it is *mutable*, it takes writes.
 //! [`MemTable::freeze`] ends that: it waits for writers that are inside, refuses later ones with
 //! [`Error::Frozen`], seals counts and sums of all entries, and returns an [`ImmutableMemTable`].
-//! Then the table is *flushed*: [`ImmutableMemTable::flush`] hands every entry in order to a
-//! [`flush::FlushSink`], verified, and compares the sums. Readers may go on all the while. The
-//! crate `paranoid-sst` has a sink that writes RocksDB's table files.
+//! Then the table is *flushed*: [`ImmutableMemTable::flush`] passes every entry, in order and
+//! verified, to a [`flush::FlushSink`], and compares the sums. Reads continue meanwhile. The crate
+//! `paranoid-sst` has a sink that writes RocksDB's table files.
 //!
 //! | to | use |
 //! | --- | --- |
@@ -94,52 +94,52 @@
 //! | choose what is checked | [`ParanoidOptions`]; more in [`integrity`] |
 //! | look for damage, save what is left | [`TableReader::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
 //! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
-//! | order keys otherwise | [`Comparator`], given to [`MemTableOptionsBuilder::comparator`] |
+//! | use another order of keys | [`Comparator`], given to [`MemTableOptionsBuilder::comparator`] |
 //! | check blocks of table files | [`ChecksumKind`] and [`integrity::BlockChecks`] |
 //! | cut range deletes into fragments | [`tombstone`] |
-//! | be told of damage, freezes and flushes | the feature `tracing` |
+//! | get events of damage, freezes and flushes | the feature `tracing` |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
 //! The [`guide`] has a page each about the commit protocol, compaction, options, errors, faults,
-//! misuse, performance, coming from another map, and engines that have this table in place of their
+//! misuse, performance, coming from another map, and engines that use this table in place of their
 //! own.
 //!
 //! # How far to trust it
 //!
 //! The promise holds for one damaged place at a time, of any number of bits, in every byte that a
 //! table stores, and for a store that never reached memory. With fewer than 8 protection bytes a
-//! digest misses damage with a stated probability. What is not covered stands in
-//! [`guide::fault_model`]: above all a value after it was returned, the stack, and the allocator's
-//! own memory.
+//! digest misses damage with a stated probability. [`guide::fault_model`] lists what is not
+//! covered: above all a value after it was returned, the stack, and the allocator's own memory.
 //!
-//! What speaks for it: a campaign damages every bit of a table and more than a million random
-//! places, calls every public function after each, and compares the answers with a model. Models of
+//! Evidence for it: a campaign damages every bit of a table and more than a million random places,
+//! calls every public function after each, and compares the answers with a model. Models of
 //! the lock-free protocols run under loom, the suite under Miri, ThreadSanitizer and
 //! AddressSanitizer. Planted bugs show that the tests can fail. Unsafe code is in four files; the
 //! repository's `SAFETY.md` names every block, the invariant that it rests on, and the partner of
 //! every atomic operation.
 //!
-//! What speaks against it: the crate is young, and no engine has run on it for years.
+//! Evidence against it: the crate is young, and no engine has run on it for years.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(rustdoc::broken_intra_doc_links)]
 
+mod trace;
 mod error;
 pub mod guide {
     //! Pages for users: text only.
     //!
-    //! - [`commit_protocol`]: who publishes what, and when
+    //! - [`commit_protocol`]: the steps of a commit, and when readers see it
     //! - [`compaction`]: compaction, snapshots and many tables
-    //! - [`options`]: what each option gains and costs
-    //! - [`errors`]: what each error means, and what to do
+    //! - [`options`]: the gain and the cost of each option
+    //! - [`errors`]: the meaning of each error, and how to react
     //! - [`fault_model`]: which faults are noticed
     //! - [`performance`]: where this crate is fast, and where rivals are faster
     //! - [`migrating`]: coming from another map
     //! - [`engines`]: in place of the memtable of lsm-tree and slatedb
-    //! - [`misuse`]: what does not compile, and the correct form of it
+    //! - [`misuse`]: mistakes that do not compile, and their correct forms
     #![forbid(unsafe_code)]
 
-    // Each page defines the labels of its links as files, for readers on a forge. The definitions
-    // here come first, so they count in the rustdoc.
+    // Each page defines the labels of its links as files, for readers on a forge. In the rustdoc,
+    // the definitions here count, because they come first.
 
     /// [compaction]: crate::guide::compaction
     #[doc = include_str!("../docs/commit-protocol.md")]
@@ -175,8 +175,10 @@ pub mod guide {
 }
 #[doc = include_str!("../docs/internals.md")]
 pub mod internals {}
+mod kind;
 mod comparator;
 mod key;
+mod halves;
 mod sync;
 mod prefetch;
 pub mod integrity;
@@ -187,25 +189,28 @@ pub use comparator::{Bytewise, Comparator, KeyEquality, KeyOrder};
 pub use error::{Corruption, Error, Result, StallCause};
 pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
-pub use key::{Kind, SequenceNumber};
+pub use key::SequenceNumber;
+pub use kind::Kind;
 pub use memtable::arena::recycler::ArenaRecycler;
 pub use memtable::batch::batch::WriteBatch;
+pub use memtable::immutable::ImmutableMemTable;
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;
 pub use memtable::read::get::{Lookup, ValueRef};
+pub use memtable::reader::TableReader;
 pub use memtable::scan::cursor::{Cursor, OwnedCursor};
 pub use memtable::scan::range::{OwnedRange, Range};
 pub use memtable::skiplist::list::DuplicatePolicy;
-pub use memtable::table::{ImmutableMemTable, MemTable, TableReader};
+pub use memtable::table::MemTable;
+pub use memtable::write::insert::{Displaced, Inserted};
 pub use memtable::write::write_batch::BatchWritten;
-pub use memtable::write::writer::{Displaced, Inserted};
 pub use memtable::writer::Writer;
 
 /// Entries that are written together, in RocksDB's encoding.
 pub mod batch {
     pub use crate::memtable::batch::batch::RangeOrder;
     pub use crate::memtable::batch::reader::BatchEntry;
-    pub use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
+    pub use crate::memtable::write::prepared::{PreparedBatch, ReservedBatch};
 }
 
 /// Types that point reads return: entries, pinned values, merge operands.
@@ -217,9 +222,9 @@ pub mod read {
 
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.
 pub mod scan {
-    pub use crate::memtable::scan::bounds::KeyRange;
     pub use crate::memtable::scan::estimate::RangeStats;
     pub use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
+    pub use crate::memtable::scan::key_range::KeyRange;
     pub use crate::memtable::scan::source::{Cover, SortedSource, SourceKey, SourceMove};
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
@@ -237,31 +242,31 @@ pub mod repair {
 
 /// Sinks and options of a flush.
 pub mod flush {
-    pub use crate::memtable::lifecycle::flush::{
-        FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, SinkError, Versions,
-    };
+    pub use crate::memtable::lifecycle::flush::{FlushIter, FlushSummary};
+    pub use crate::memtable::lifecycle::flush_sink::{FlushEntry, FlushItem, FlushSink, SinkError};
+    pub use crate::memtable::lifecycle::versions::Versions;
 }
 
-/// What packages of this repository take beside the API: the seam of atomics and locks, so that
-/// their models run under loom too, and parts of the merge that make no call for users. It is not
-/// part of the API, and changes in any version: who takes it names the exact version of this crate.
+/// Items for other packages of this repository: atomics and locks, so that their models run under
+/// loom too, the order of keys, and events. This module is not part of the API, and may change in
+/// any version. A package that uses it requires the exact version of this crate.
 #[doc(hidden)]
 pub mod sibling {
     pub use crate::comparator::KeyComparator;
-    pub use crate::error::trace::{IS_TRACED, stalled, stopped};
     pub use crate::key::Direction;
     #[cfg(loom)]
     pub use crate::sync::model;
     pub use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};
+    pub use crate::trace::{IS_TRACED, stalled, stopped};
 }
 
 /// The fault injector, which breaks a table's memory on purpose, for tests.
 #[cfg(all(feature = "fault-injection", not(loom)))]
 #[cfg_attr(docsrs, doc(cfg(feature = "fault-injection")))]
 pub mod fault {
-    pub use crate::memtable::fault::FaultInjector;
-    pub use crate::memtable::past::Past;
-    pub use crate::memtable::piece::{Owner, Part, Piece, Region};
+    pub use crate::memtable::fault::injector::FaultInjector;
+    pub use crate::memtable::fault::past::Past;
+    pub use crate::memtable::fault::piece::{Owner, Part, Piece, Region};
 }
 
 /// The README's example, run as a doctest.

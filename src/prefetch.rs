@@ -1,5 +1,5 @@
-//! A hint to the processor that an address will be read soon. It reads nothing, so any address is
-//! allowed.
+//! Prefetches: hints to the processor that an address will be read soon. They read nothing, so any
+//! address is allowed.
 //!
 //! Invariants:
 //! * PREFETCH-1: a prefetch instruction never faults and never changes memory, whatever the
@@ -26,7 +26,7 @@ pub(crate) fn prefetch_lines(address: usize, lines: usize) {
     }
 }
 
-/// Prefetches the cache line at `pointer`: on x86-64 and aarch64. Elsewhere it does nothing, and
+/// Prefetches the cache line at `pointer`, on x86-64 and aarch64. Elsewhere it does nothing, and
 /// reads wait for memory.
 #[inline(always)]
 pub(crate) fn prefetch_read(pointer: *const u8) {

@@ -1,5 +1,5 @@
-//! The seam: the only way to atomics, locks and waiting. They are those of std, or those of loom
-//! under `cfg(loom)`.
+//! The only source of atomics, locks and waiting, and of the numbers of threads. Atomics and locks
+//! are those of std, or those of loom under `cfg(loom)`.
 //!
 //! No other file may name `std::sync::atomic` or a lock; a test checks that.
 
@@ -61,26 +61,27 @@ impl<T> Mutex<T> {
     }
 }
 
-/// What threads wait on that hold a [`Mutex`]. A wait may end without a reason.
+/// A condition variable, on which threads that hold a [`Mutex`] wait. A wait may end without a
+/// notification.
 #[derive(Debug)]
 pub struct Condvar(locks::Condvar);
 
 impl Condvar {
-    /// Nobody waits on it.
-    #[expect(clippy::new_without_default, reason = "as it is called elsewhere")]
+    /// A condition variable without waiting threads.
+    #[expect(clippy::new_without_default, reason = "no caller needs a default")]
     pub fn new() -> Self {
         Condvar(locks::Condvar::new())
     }
 
-    /// Gives the lock up, waits, and takes it again.
+    /// Releases the lock, waits, and takes the lock again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0
             .wait(guard)
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits as `wait` does, for no longer than this; loom knows no time and waits until it is
-    /// woken.
+    /// Waits as `wait` does, for `most` at the longest. Loom has no time, and waits for a
+    /// notification.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -92,14 +93,14 @@ impl Condvar {
             .0
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
-/// A value in cache lines of its own: who writes what lies beside it does not take these away from
-/// other threads.
+/// A value in cache lines of its own. So a write to the memory beside it does not take these lines
+/// away from other processors.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Alone<T>(pub T);
@@ -115,7 +116,7 @@ impl<T> std::ops::Deref for Alone<T> {
 
 /// A cell that is filled once, by one release store, and never changes after that.
 ///
-/// Loom does not see into `OnceLock`, so in models a flag that it understands publishes the value.
+/// Loom does not see into `OnceLock`, so in models an atomic flag publishes the value.
 pub(crate) struct Published<T> {
     #[cfg(loom)]
     ready: AtomicU32,
@@ -158,8 +159,8 @@ impl<T> Published<T> {
         Ok(())
     }
 
-    /// The published value; if there is none, that of `make`. Two threads may both call `make`: one
-    /// result is kept, and `kept` is called with it.
+    /// The published value. If there is none, publishes the result of `make`, and calls `kept` with
+    /// it. If two threads call `make` at the same time, only one result is published.
     pub(crate) fn get_or_publish(&self, make: impl FnOnce() -> T, kept: impl FnOnce(&T)) -> &T {
         if let Some(value) = self.get() {
             return value;
@@ -185,8 +186,7 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// A process-wide counter: with the number of processors, the only statics in this crate. Loom does
-/// not model it.
+/// A process-wide counter. Loom does not model it.
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
 impl Counter {
@@ -201,7 +201,7 @@ impl Counter {
     }
 }
 
-/// The number of this thread, given at its first call.
+/// The number of this thread, which it gets at its first call.
 #[inline(always)]
 pub fn thread_number() -> usize {
     thread_local!(static NUMBER: Cell<Option<u32>> = const { Cell::new(None) });
@@ -226,25 +226,27 @@ thread_local!(static HOME: Cell<u32> = const { Cell::new(0) });
 #[cfg(loom)]
 loom::thread_local!(static HOME: Cell<u32> = Cell::new(0));
 
-/// The place of this thread among the homes of any table: 0, until it was moved.
+/// The home of this thread: the place of its writer shards in every table. 0 until the thread
+/// moves.
 #[inline(always)]
 pub(crate) fn home() -> usize {
     HOME.with(|home| home.get()) as usize
 }
 
-/// Moves this thread to another place.
+/// Moves this thread to another home.
 pub(crate) fn move_home(place: usize) {
     HOME.with(|home| home.set(u32::try_from(place).unwrap_or(0)));
 }
 
-/// Number of processors that this process may use, asked of the system once; 1 if it does not say.
+/// Number of processors that this process may use, or 1 if the system does not say. The system is
+/// asked once.
 pub(crate) fn processors() -> usize {
     static PROCESSORS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *PROCESSORS
         .get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// A number that no other thread has; never 0. It says who holds a lock.
+/// A number that no other thread has; never 0. It names the holder of a lock.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn holder_number() -> u64 {
@@ -267,9 +269,8 @@ pub mod model {
     pub use loom::sync::Arc;
     pub use loom::thread::{JoinHandle, spawn, yield_now};
 
-    /// Runs `body` under every schedule with at most two preemptions, or what
-    /// `LOOM_MAX_PREEMPTIONS` says. With `LOOM_MAX_DURATION`, a number of seconds, under as many of
-    /// them as there is time for.
+    /// Runs `body` under every schedule with at most two preemptions; `LOOM_MAX_PREEMPTIONS` sets
+    /// another number. `LOOM_MAX_DURATION` ends the run after so many seconds.
     pub fn check(body: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));

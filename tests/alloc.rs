@@ -1,6 +1,6 @@
-//! What a table takes from the heap. This is a test binary of its own because its allocator counts,
-//! by thread.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+//! The heap memory of a table. This is a test binary of its own because its allocator counts, by
+//! thread.
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ fn filled(protection: u8) -> MemTable {
     table
 }
 
-/// The thread writes once before it measures: what the test harness and lazy statics take is not
-/// the table's.
+/// The thread writes once before it measures, because the memory of the test harness and of lazy
+/// statics is not the table's.
 #[test]
 fn an_empty_table_is_small() {
     table(8).put(1, b"k", b"v").unwrap();
@@ -74,7 +74,7 @@ fn an_empty_table_is_small() {
     );
 }
 
-/// No read and no freeze of an empty table takes anything from the heap.
+/// No read and no freeze of an empty table takes memory from the heap.
 #[test]
 fn an_empty_table_stays_small() {
     let used = |table: &MemTable| {
@@ -96,8 +96,8 @@ fn an_empty_table_stays_small() {
     );
 }
 
-/// The first write makes the shards of writers, the first chunk, and where that is noted; later
-/// ones take nothing while the chunk lasts.
+/// The first write makes the shards of writers, the first chunk, and the record of it. Later writes
+/// take nothing while the chunk lasts.
 #[test]
 fn a_first_write_makes_shards_and_a_chunk() {
     table(8).put(1, b"k", b"v").unwrap();
@@ -115,7 +115,7 @@ fn a_first_write_makes_shards_and_a_chunk() {
     assert_eq!(second.count_total, 0, "{second:?}");
 }
 
-/// What is allocated is at most three times what is in use, however large a table becomes.
+/// Allocated memory is at most three times the memory in use, for a table of any size.
 #[test]
 fn a_table_takes_little_ahead() {
     let table = table(8);
@@ -177,7 +177,7 @@ fn warm_reads_allocate_nothing() {
     }
 }
 
-/// A journal's copy of a batch, its queue and its encodings are made in memory that is there.
+/// A journal's copy of a batch, its queue and its encodings use existing memory.
 #[test]
 fn warm_writes_to_a_journal_allocate_nothing() {
     let folder = std::env::temp_dir().join(format!("paranoid-warm-{}", std::process::id()));
@@ -185,7 +185,7 @@ fn warm_writes_to_a_journal_allocate_nothing() {
     let (journal, _) = FileJournal::open(&folder, 0).unwrap();
     let options = SetOptions::builder().journal(Arc::new(journal));
     let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
-    // What is queued is written twice, so that both queues have memory.
+    // Queued batches are written twice, so that both queues have memory.
     for (durability, warm) in [(Durability::Buffered, 100), (Durability::Queued, 20_000)] {
         let mut batch = WriteBatch::new();
         batch.put(b"key", [7; 40]).unwrap();
@@ -199,8 +199,8 @@ fn warm_writes_to_a_journal_allocate_nothing() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Key and value of an entry as `Bytes` are one allocation and no copy, and nobody else's entry is
-/// taken.
+/// Key and value of an entry as `Bytes` take one allocation and no copy, and no other entry is
+/// affected.
 #[cfg(feature = "bytes")]
 #[test]
 fn a_pinned_entry_is_one_allocation() {
@@ -231,9 +231,9 @@ fn a_pinned_entry_is_one_allocation() {
 enum Shape {
     /// A queue: `[0, n)` is deleted at `n`.
     Queue,
-    /// Each is inside the one before it.
+    /// Each range is inside the one before it.
     Inward,
-    /// Each is around the one before it.
+    /// Each range is around the one before it.
     Outward,
 }
 
@@ -248,15 +248,15 @@ impl Shape {
     }
 }
 
-/// Compares fragments with what the ranges say, and holds none of them.
+/// Compares fragments with the ranges, and stores no fragment.
 struct Oracle {
     shape: Shape,
     count: u64,
-    /// Where the last fragment ended, and the number of fragments.
+    /// The end of the last fragment, and the number of fragments.
     end: u64,
     fragments: u64,
-    /// The snapshots: of the numbers between two of them a fragment has the newest one. `None`: it
-    /// has all.
+    /// The snapshots. A fragment has the newest of the numbers between two of them. `None`: it has
+    /// all numbers.
     snapshots: Option<Vec<u64>>,
 }
 
@@ -329,10 +329,10 @@ impl FlushSink for Oracle {
     }
 }
 
-/// The most heap bytes that are in use at a time, for a number of range deletes of a shape.
+/// The most heap bytes in use at a time, for a number of range deletes of a shape.
 type Peak = fn(Shape, u64) -> u64;
 
-/// Under this seed no place of the arena passes for an entry with a key of megabytes, which a
+/// With this seed no place of the arena looks like an entry with a key of megabytes, which a
 /// salvage would copy for a moment.
 fn open_set() -> MemTableSet<()> {
     let tables = MemTableOptions::builder().seed(2).build().unwrap();
@@ -360,8 +360,8 @@ fn peak_of_a_flush(shape: Shape, count: u64) -> u64 {
     counted.bytes_max
 }
 
-/// A snapshot for each of 64 numbers keeps few numbers in a fragment, so one for each range delete
-/// is the case.
+/// A snapshot for each of 64 numbers would keep few numbers in a fragment, so each range delete has
+/// a snapshot.
 fn peak_of_a_flush_under_snapshots(shape: Shape, count: u64) -> u64 {
     let count = count / 8;
     let frozen = nested(shape, count).freeze().unwrap();
@@ -430,9 +430,9 @@ fn peak_of_a_salvage(shape: Shape, count: u64) -> u64 {
     counted.bytes_max
 }
 
-/// Overlapping range deletes are handed out one fragment after the other: what is in use grows with
-/// their number, not with the pairs of a fragment and a sequence number. The fragments are compared
-/// with brute force.
+/// A flush returns overlapping range deletes one fragment after the other: the memory in use grows
+/// with their number, not with the pairs of a fragment and a sequence number. The fragments are
+/// compared with brute force.
 #[test]
 fn nested_range_deletes_take_linear_memory() {
     let cases: &[(&str, Peak)] = &[

@@ -1,5 +1,5 @@
-//! Compiles the shim over RocksDB's classes exactly as librocksdb-sys compiles RocksDB, and tells
-//! the program the flags.
+//! Compiles the shim over RocksDB's classes exactly as librocksdb-sys compiles RocksDB, and passes
+//! the flags to the program.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -32,8 +32,8 @@ fn shim() {
         .include(&source)
         .include(source.join("include"))
         .warnings(false);
-    // A class whose layout differs between the shim and the library corrupts memory: keep these as
-    // librocksdb-sys has them.
+    // A class whose layout differs between the shim and the library corrupts memory. These must be
+    // the definitions of librocksdb-sys.
     build.define("NDEBUG", "1");
     for name in [
         "HAVE_ALIGNED_NEW",
@@ -75,7 +75,7 @@ fn shim() {
     build.compile("peers_shim");
 }
 
-/// The flags that a record states.
+/// Whether a record states this flag.
 #[cfg(feature = "rocksdb")]
 fn keep(word: &str) -> bool {
     ["-O", "-m", "-std", "-f"]

@@ -1,4 +1,4 @@
-//! Writers put every path while readers ask for what was put already.
+//! Writers put every path, while readers look up what is in the table already.
 //!
 //! ```text
 //!   paths  [ 0 1 2 3 | 4 5 6 7 | ... ]    writers take blocks; path i gets sequence number i + 1
@@ -23,7 +23,7 @@ use crate::source::{Source, key};
 /// Paths that a writer takes at once.
 const BLOCK: usize = 64;
 
-/// What was put for a path.
+/// The length and hash of the value that was put for a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receipt {
     /// XXH3 of the value.
@@ -41,7 +41,7 @@ impl Receipt {
     }
 }
 
-/// The load: what is to be put, and what was.
+/// The work of the writers and readers: the paths to put, and the values that were put.
 #[derive(Debug)]
 pub(crate) struct Load<'a> {
     pub(crate) source: &'a Source,
@@ -54,7 +54,7 @@ pub(crate) struct Load<'a> {
     written: AtomicBool,
 }
 
-/// What the threads did.
+/// Counts and times of all threads.
 #[derive(Debug)]
 pub(crate) struct Work {
     /// From the first to the last put, files read included.
@@ -113,8 +113,8 @@ impl<'a> Load<'a> {
                 .map(thread::ScopedJoinHandle::join)
                 .collect();
             let elapsed = started.elapsed();
-            // ORDERING: Release pairs with the Acquire in `read`; the receipts carry their own
-            // order.
+            // ORDERING: Release pairs with the Acquire in `read`; the receipts have an order of
+            // their own.
             self.written.store(true, Ordering::Release);
             let mut work = Work {
                 elapsed,
@@ -140,8 +140,8 @@ impl<'a> Load<'a> {
         let mut value = Vec::new();
         let mut puts = histogram();
         loop {
-            // ORDERING: Relaxed: the counter only hands out blocks; the paths were written before
-            // the threads began.
+            // ORDERING: Relaxed: the counter only numbers blocks; the paths were written before the
+            // threads began.
             let from = self.next.fetch_add(BLOCK, Ordering::Relaxed);
             if from >= self.paths.len() {
                 return Ok(puts);

@@ -1,4 +1,4 @@
-//! The files that are put into the table: how they are found, and what the table stores of each.
+//! The files that are put into the table: how they are found, and which value each gets.
 //!
 //! ```text
 //!  value:  | kind 1 | length 8 | mtime seconds 8 | nanoseconds 4 | mode 4 | up to 4096 bytes of content |
@@ -15,16 +15,16 @@ use crate::failure::Failure;
 /// Most bytes of a file's content in its value.
 pub(crate) const CONTENT_MAX: u64 = 4096;
 
-/// Where to look.
+/// The directories to search.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// Keys are paths relative to this directory.
     pub(crate) base: PathBuf,
-    /// The parts of it that are walked.
+    /// The directories below `base` that are walked.
     pub(crate) roots: Vec<PathBuf>,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Paths relative to the base, each once.
@@ -35,7 +35,7 @@ pub(crate) struct Found {
     pub(crate) limit: Limit,
 }
 
-/// Whether there was more than was asked for.
+/// Whether the walk left paths out.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// Everything was taken.
@@ -85,7 +85,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Every path below the roots, directories before what is in them, names in order; links are
+    /// Finds every path below the roots: a directory before its content, names in order. Links are
     /// not followed.
     pub(crate) fn walk(&self, paths_max: usize) -> Result<Found, Failure> {
         let mut found = Found::default();
@@ -139,8 +139,8 @@ impl Source {
         Ok(names)
     }
 
-    /// The value that is stored for a path: its metadata and the beginning of its content (of a
-    /// link, its target). The buffer is cleared first.
+    /// Makes the value of a path: its metadata and the beginning of its content, or a link's
+    /// target. The buffer is cleared first.
     pub(crate) fn describe(&self, path: &Path, value: &mut Vec<u8>) -> io::Result<()> {
         value.clear();
         let full = self.base.join(path);

@@ -1,4 +1,5 @@
-//! Reads everything back: against the sources, across a range delete, and in order once frozen.
+//! Reads everything back: compares it with the sources, across a range delete, and in order once
+//! frozen.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,10 +14,10 @@ use crate::failure::Failure;
 use crate::load::{Load, Receipt, sequence};
 use crate::source::key;
 
-/// What reading everything back found.
+/// The result of reading everything back.
 #[derive(Debug, Default)]
 pub(crate) struct ReadBack {
-    /// Entries equal to what their source holds now.
+    /// Entries that equal their source as it is now.
     pub(crate) equal: u64,
     /// Entries that equal the first read of their file, which has changed since.
     pub(crate) changed: Vec<String>,
@@ -24,8 +25,8 @@ pub(crate) struct ReadBack {
     pub(crate) elapsed: Duration,
 }
 
-/// Compares every entry with what was put (by hash) and with its source as it is now (byte by
-/// byte).
+/// Compares every entry with the value that was put (by hash) and with its source as it is now
+/// (byte by byte).
 pub(crate) fn read_back(
     load: &Load<'_>,
     threads: usize,
@@ -96,15 +97,15 @@ fn at(path: &Path, error: &Error) -> Failure {
 /// A part of the keys to delete: every key with `start <= key < end`.
 #[derive(Debug)]
 pub(crate) struct Doomed {
-    /// The name that the user is shown.
+    /// The name to show.
     pub(crate) name: String,
     pub(crate) start: Vec<u8>,
     pub(crate) end: Vec<u8>,
 }
 
 impl Doomed {
-    /// The largest subdirectory that holds at most half of what was put; without one, the first
-    /// half of the keys.
+    /// The largest subdirectory that holds at most half of the paths that were put. Without such a
+    /// one, the first half of the keys.
     pub(crate) fn choose(load: &Load<'_>) -> Doomed {
         let mut below: HashMap<&Path, u64> = HashMap::new();
         let mut keys: Vec<&[u8]> = Vec::new();
@@ -125,7 +126,7 @@ impl Doomed {
                 .into_iter()
                 .filter(|(_, held)| *held <= half)
                 .max_by(|(a, of_a), (b, of_b)| {
-                    // The larger one; of equal ones the first by name.
+                    // The larger one; if both are equal, the first by name.
                     of_a.cmp(of_b).then_with(|| b.cmp(a))
                 });
         if let Some((directory, _)) = best {
@@ -226,8 +227,8 @@ pub(crate) struct Walks {
     pub(crate) visible: u64,
 }
 
-/// Walks a frozen table both ways and compares order, keys and values with what was put; `gone`
-/// entries are hidden.
+/// Walks a frozen table both ways and compares order, keys and values with the values that were
+/// put; `gone` entries are hidden.
 pub(crate) fn walk(
     frozen: &ImmutableMemTable,
     load: &Load<'_>,

@@ -6,11 +6,11 @@ use paranoid_memtable::scan::SortedSource;
 use paranoid_set::MergeOperator;
 use paranoid_sst::SortedTable;
 
-/// What can fail for any reason, with the reason.
+/// A result whose error may have any cause.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A table file. A view keeps the files that it began with, so a reader can go on in one whose name
-/// is gone.
+/// A table file. A view keeps the files that it began with, so a reader can continue in a file
+/// whose name was removed.
 #[derive(Clone)]
 pub(crate) struct TableFile {
     pub(crate) number: u64,

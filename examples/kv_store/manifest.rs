@@ -1,4 +1,4 @@
-//! The manifest: which table files there are, and up to which sequence number they hold everything.
+//! The manifest: names the table files, and the sequence number up to which they hold everything.
 //!
 //! ```text
 //!   kv_store 1
@@ -7,10 +7,10 @@
 //!   file 9
 //!   checksum 2f1b9c04          of all lines before
 //! ```
-//! A manifest is replaced as a whole: written beside the old one, synced, renamed, and the
-//! directory synced. A crash leaves the old one or the new one. One that was read may be in the
-//! system's cache alone, because the process before this one ended between two of these steps: it
-//! is replaced by a copy before anything is removed that it makes needless.
+//! A manifest is replaced as a whole: the new one is written beside the old one, synced and
+//! renamed, and the directory is synced. A crash leaves the old one or the new one. If the process
+//! before this one ended between these steps, the manifest may be only in the system's cache. So
+//! the store replaces it by a copy before it removes a file that the manifest does not name.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub(crate) struct Manifest {
     pub(crate) files: Vec<u64>,
 }
 
-/// Names the file about which the operating system said something.
+/// Makes an error that names the file of a failed call.
 pub(crate) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io {
         operation,
@@ -39,8 +39,8 @@ pub(crate) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::
     }
 }
 
-/// A directory. Once it was synced it stays open: the next sync needs no file descriptor, which
-/// there may not be.
+/// A directory. After its first sync it stays open: the next sync needs no new file descriptor,
+/// which the process might not get.
 #[derive(Clone)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
@@ -55,7 +55,7 @@ impl Directory {
         }
     }
 
-    /// The names in the directory survive a crash once this returns.
+    /// Makes the names in the directory survive a crash.
     pub(crate) fn sync(&self) -> Result<()> {
         self.storage
             .sync_dir()
@@ -64,8 +64,8 @@ impl Directory {
 }
 
 impl Manifest {
-    /// The manifest of a directory. An empty directory gets one before anything else: files without
-    /// a manifest are those of a store that lost it, and must not be taken for leftovers.
+    /// Opens the manifest of a directory. An empty directory gets one before any other file. Files
+    /// without a manifest are those of a store that lost it, and must not be removed as leftovers.
     pub(crate) fn open(directory: &Directory, lock: &Path) -> Result<Manifest> {
         let path = directory.path.join(NAME);
         let manifest = match fs::read_to_string(&path) {
@@ -102,7 +102,7 @@ impl Manifest {
             last_sequence: numbers("last_sequence").next()?,
             files: numbers("file").collect(),
         };
-        // Whatever else it says it did not say when it was written.
+        // A text with anything else in it is not one that was written.
         (manifest.to_text() == text).then_some(manifest)
     }
 
@@ -119,12 +119,12 @@ impl Manifest {
         )
     }
 
-    /// Makes this the manifest of the directory, once that is synced. After an error the old one is
-    /// there.
+    /// Makes this the manifest of the directory, except for the sync of the directory. After an
+    /// error the old one is still there.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
         let (path, new) = (directory.join(NAME), directory.join(NEW));
-        // What an earlier attempt left; a link, or whatever somebody else put there, stays and is
-        // not written through.
+        // A file of this name is the rest of an earlier attempt. A link, or anything else that
+        // another program put there, stays and is not written through.
         if fs::symlink_metadata(&new).is_ok_and(|it| it.is_file()) {
             fs::remove_file(&new).map_err(io_error("remove", &new))?;
         }
@@ -135,7 +135,7 @@ impl Manifest {
             file.sync_all().map_err(io_error("sync", &new))?;
             fs::rename(&new, &path).map_err(io_error("rename", &new))
         };
-        // Half a file takes room that the next attempt needs.
+        // A partial file takes space that the next attempt needs.
         write().inspect_err(|_| drop(fs::remove_file(&new)))
     }
 }

@@ -1,4 +1,4 @@
-//! The store: where each piece of an engine goes.
+//! The store: the steps of an engine, and which call of the set does each of them.
 //!
 //! ```text
 //!   write    batch -> journal -> active table -> visible                       MemTableSet::write_with
@@ -6,19 +6,22 @@
 //!   merge    all files -> one table file -> manifest -> base                   Compaction, replace_base
 //!   read     tables, newest first; then files, newest first                    View, at a Snapshot too
 //!   open     manifest -> files -> journal -> set; then the journal's batches   JournalRecovery::replay
-//!   reopen   the same, once a set is read-only; reads go on in a view          MemTableSet::read_only
+//!   reopen   the same, once a set is read-only; views stay readable           MemTableSet::read_only
 //! ```
-//! What is acknowledged is never lost, because each step waits for the one before: a batch is in
-//! the journal before it is acknowledged; a table file is synced, read back and named before the
-//! manifest names it; the manifest is durable before the set has the new base and lets the journal
-//! forget the batches. A flush or a merge that fails at any step changes nothing, and its file
-//! goes.
+//! No acknowledged write is lost, because each step waits for the one before:
 //!
-//! A set whose journal could not write, because the disk was full for a moment perhaps, is
-//! read-only for good: nobody knows what of the last batches is on the disk. To open it again is to
-//! find out. Until that succeeds there is no set, and the last view answers reads.
+//! 1. A batch is in the journal before it is acknowledged.
+//! 2. A table file is synced, read back and named before the manifest names it.
+//! 3. The manifest is durable before the set has the new base and lets the journal drop the
+//!    batches.
 //!
-//! One thread flushes whatever is full, and merges files, behind writers and readers. Any thread
+//! A flush or a merge that fails at any step changes nothing, and its file is removed.
+//!
+//! If the journal could not write, for example because the disk was full for a moment, the set is
+//! read-only for good: it is not known how much of the last batches is on the disk. Opening the set
+//! again finds out. Until that succeeds there is no set, and the last view answers reads.
+//!
+//! One thread flushes full tables and merges files, while writers and readers run. Any thread
 //! may call any method. A second process that opens the directory gets an error.
 
 use std::fs::{self, File, OpenOptions};
@@ -37,21 +40,21 @@ use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 use crate::files::{Counters, TableFile, number_of, path_of, sources};
 use crate::manifest::{Directory, Manifest, io_error};
 
-/// More files than that are merged.
+/// The store merges its files if there are more than this.
 const FILES_MAX: usize = 6;
 
 /// The base of the set: the files that the manifest names, newest first.
 pub(crate) type Base = Vec<TableFile>;
 
-/// The directory, as the flush thread has it, which alone writes files into it.
+/// The state of the flush thread, which alone writes files into the directory.
 struct Files {
     directory: Directory,
     /// The number of the last file.
     last: u64,
     /// The last manifest that is known to be durable.
     manifest: Manifest,
-    /// Whether the disk may have a later one: the directory could not be synced after that was
-    /// named. What either names stays, until another one is durable.
+    /// Whether the disk may have a later manifest: one was named, and the sync of the directory
+    /// failed. Files that either manifest names stay until another one is durable.
     has_doubt: bool,
 }
 
@@ -65,19 +68,19 @@ pub(crate) struct Store {
     _lock: File,
 }
 
-/// What a store has of its set.
+/// The set of a store.
 enum Engine {
     Open {
         set: MemTableSet<Base>,
         flusher: FlushThread,
     },
-    /// It was read-only, and could not be opened again yet: what it showed, and why.
+    /// The set was read-only, and could not be opened again yet: its last view, and the error.
     Closed { view: View<Base>, error: Error },
 }
 
 impl Store {
-    /// Opens the store of a directory, or makes one. With `Durability::Synced` what is acknowledged
-    /// survives a crash of the machine; with `Buffered` the end of the process.
+    /// Opens the store of a directory, or makes one. With `Durability::Synced` an acknowledged
+    /// write survives a crash of the machine; with `Buffered` it survives the end of the process.
     pub(crate) fn open(path: &Path, write_buffer: u64, durability: Durability) -> Result<Store> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(io_error("create", path))?;
@@ -108,10 +111,10 @@ impl Store {
         })
     }
 
-    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and
-    /// every read sees it. A write that is refused, for want of room perhaps, has a flush that
-    /// failed tried again. After `ReadOnly` the batch may be there or not, and the store opens its
-    /// set again: at once, or at the next write.
+    /// Writes a batch: all of it or nothing, also after a crash. It returns when the batch is
+    /// durable and every read sees it. A write that fails, for example because the tables are full,
+    /// makes the flush thread try a failed flush again. After `ReadOnly` the batch may be in the
+    /// store or not, and the store opens its set again: at once, or at the next write.
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<u64> {
         if matches!(&*self.engine(), Engine::Closed { .. }) {
             self.reopen()?;
@@ -131,7 +134,7 @@ impl Store {
     }
 
     /// Opens the set again if it is read-only. The directory must be free for that, so the old set
-    /// goes first, with its flush thread and its journal.
+    /// is dropped first, with its flush thread and its journal.
     fn reopen(&self) -> Result<()> {
         let mut engine = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         if let Engine::Open { set, .. } = &*engine {
@@ -152,12 +155,12 @@ impl Store {
         self.engine.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Flushes what was written before.
+    /// Flushes all earlier writes.
     pub(crate) fn flush(&self) -> Result<()> {
         self.engine().set()?.flush_and_wait()
     }
 
-    /// A moment to read at. It ends with the set.
+    /// A snapshot of the store. It ends with the set.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
         Ok(self.engine().set()?.snapshot())
     }
@@ -166,7 +169,7 @@ impl Store {
         self.engine().set()?.view_at(at)
     }
 
-    /// What there is now.
+    /// A view of the current state.
     pub(crate) fn view(&self) -> View<Base> {
         match &*self.engine() {
             Engine::Open { set, .. } => set.view(),
@@ -174,14 +177,14 @@ impl Store {
         }
     }
 
-    /// A key, if it has a value.
+    /// Looks up a key. `None`: it has no value.
     pub(crate) fn get(&self, key: &str) -> Result<Option<MergedEntry>> {
         let view = self.view();
         view.merging_get(key, || sources(view.base()))
     }
 }
 
-/// The keys of a range as a view shows them.
+/// Scans the keys of a range in a view.
 pub(crate) fn scan(view: &View<Base>, keys: impl KeyRange) -> Result<MergingCursor<'static>> {
     Ok(view.merging_cursor(sources(view.base()))?.with_bounds(keys))
 }
@@ -191,7 +194,7 @@ fn lock_of(directory: &Path) -> PathBuf {
 }
 
 impl Engine {
-    /// Opens the set over what the directory has.
+    /// Opens the set over the files of the directory.
     fn open(directory: &Directory, write_buffer: u64) -> Result<Engine> {
         let path = &*directory.path;
         let manifest = Manifest::open(directory, &lock_of(path))?;
@@ -223,7 +226,7 @@ impl Engine {
             .build()?;
         let set = MemTableSet::open(options, tables)?;
         let of_thread = set.clone();
-        // After an error the thread ends before the store's lock.
+        // After an error, the thread ends before the store's lock is released.
         let flusher = set.start_flush_thread(move |job| files.flush(job, &of_thread))?;
         let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop))?;
         for JournalFinding {
@@ -247,8 +250,8 @@ impl Engine {
 }
 
 impl Files {
-    /// Writes the tables of a job into a file, in front of the others, and merges files if there
-    /// are many.
+    /// Writes the tables of a job into a file, in front of the other files, and merges files if
+    /// there are many.
     fn flush(&mut self, mut job: FlushJob<Base>, set: &MemTableSet<Base>) -> Result<()> {
         let last = job.last_sequence();
         let written = self.write(|file| job.flush(file));
@@ -257,23 +260,23 @@ impl Files {
                 self.name(last, new.into_iter().chain(files.iter().cloned()).collect())
             })
         });
-        // If that fails, nothing is lost: the old files stay.
+        // A merge that fails loses nothing: the old files stay.
         self.merge(set)
             .unwrap_or_else(|error| eprintln!("merge: {error}"));
-        // What cannot be removed now is removed later.
+        // A file that cannot be removed now is removed later.
         let _ = self.remove_unnamed();
         installed
     }
 
-    /// Merges all files into one if there are too many, behind writers and readers. Flushes wait
-    /// meanwhile; an engine of large files keeps those that came since in front of the new one.
+    /// Merges all files into one if there are too many, while writers and readers run. Flushes
+    /// wait; an engine of large files would put the files of later flushes in front of the new one.
     fn merge(&mut self, set: &MemTableSet<Base>) -> Result<()> {
         let view = set.view();
         let files = view.base();
         if files.len() <= FILES_MAX {
             return Ok(());
         }
-        // The snapshots after the view that has the files, so that none of them is missed.
+        // The snapshots are taken after the view of the files, so that none is missed.
         let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(files));
         let merge = merge.combining(&Counters).to_lowest_level();
         let new = self.write(|file| merge.pass_to(file))?;
@@ -281,8 +284,8 @@ impl Files {
         set.replace_base(|_| self.name(last, new.into_iter().collect()))
     }
 
-    /// Writes a new file, or none if there is nothing to be written. It has its name only once it
-    /// is whole: synced, read back and compared.
+    /// Writes a new file, or none if it would be empty. The file has its name only once it is
+    /// synced, read back and compared.
     fn write(
         &mut self,
         fill: impl FnOnce(&mut SortedTableWriter) -> Result<FlushSummary>,
@@ -301,7 +304,7 @@ impl Files {
         }))
     }
 
-    /// Has the manifest name these files, durably, which have everything up to a sequence number.
+    /// Makes the manifest name these files, durably. They have everything up to `last_sequence`.
     fn name(&mut self, last_sequence: u64, files: Base) -> Result<Base> {
         let manifest = Manifest {
             last_sequence,
@@ -314,8 +317,8 @@ impl Files {
         Ok(files)
     }
 
-    /// Removes table files that the manifest does not name: it never did, or does no more. Returns
-    /// the largest number of one.
+    /// Removes table files that the manifest does not name (any more). Returns the largest number
+    /// of a file.
     fn remove_unnamed(&self) -> Result<u64> {
         let (path, mut last) = (&self.directory.path, self.last);
         if self.has_doubt {

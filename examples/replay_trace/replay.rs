@@ -1,7 +1,7 @@
-//! The replay: one part of the blocks, its model, its latencies.
+//! The replay of one part of the blocks, with its model and its latencies.
 //!
 //! ```text
-//!   request i of pass p  ->  sequence number p * requests + i + 1, whatever the number of threads
+//!   request i of pass p  ->  sequence number p * requests + i + 1, for any number of threads
 //!   block                ->  part hash(block) % parts: one thread writes and reads it, in the trace's order
 //! ```
 //! A value is a function of its block and sequence number, so the model keeps no bytes.
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::figures::{histogram, record};
 use crate::trace::{Op, Request, Trace, mix};
 
-/// What all threads share.
+/// The parameters that all threads share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) table: &'a MemTable,
@@ -34,7 +34,7 @@ pub(crate) struct Written {
     pub(crate) len: u32,
 }
 
-/// What a thread did. Latencies in nanoseconds.
+/// The results of a thread. Latencies are in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Replayed {
     pub(crate) writes: Histogram<u64>,
@@ -53,7 +53,7 @@ impl Replayed {
         }
     }
 
-    /// Adds what another thread did, whose blocks are others.
+    /// Adds the results of another thread, which owns other blocks.
     pub(crate) fn add(&mut self, other: Replayed) {
         for (into, from) in [
             (&mut self.writes, &other.writes),
@@ -138,7 +138,7 @@ fn read(
     )))
 }
 
-/// Compares all that is visible at the end with the model. Returns the number of blocks.
+/// Compares the visible entries at the end with the model. Returns the number of blocks.
 pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Result<u64, Failure> {
     let mut expected: Vec<(u64, Written)> = model
         .iter()
@@ -176,7 +176,7 @@ pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Resul
     }
 }
 
-/// The value of a block's write: bytes that no other write has.
+/// Makes the value of a block's write. No other write has the same bytes.
 fn fill(value: &mut Vec<u8>, lbn: u64, written: Written) {
     value.clear();
     let mut state = mix(lbn ^ mix(written.sequence));

@@ -8,10 +8,10 @@ use flate2::read::MultiGzDecoder;
 
 use crate::failure::Failure;
 
-/// Longest line taken, in bytes.
+/// Longest line that is read, in bytes.
 const LINE_MAX: u64 = 4096;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Read,
@@ -22,9 +22,9 @@ pub(crate) enum Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) op: Op,
-    /// Bytes asked for.
+    /// Bytes to read or write.
     pub(crate) size: u32,
-    /// The block.
+    /// The block number.
     pub(crate) lbn: u64,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Trace {
     pub(crate) skipped: u64,
 }
 
-/// Where the columns are.
+/// The positions of the columns.
 #[derive(Debug)]
 struct Columns {
     op: usize,
@@ -54,7 +54,7 @@ pub(crate) fn mix(number: u64) -> u64 {
 }
 
 impl Trace {
-    /// A made-up trace, the same in every run. As in those of virtual machines' disks, 59 % of the
+    /// A made-up trace, the same in every run. As in traces of virtual machines' disks, 59 % of the
     /// requests are writes of up to 64 KiB, and some blocks are hot: two requests of five go to 256
     /// of 65 536 blocks.
     pub(crate) fn sample() -> Trace {
@@ -77,7 +77,7 @@ impl Trace {
         }
     }
 
-    /// Reads a trace from a file; gzip is known by its first bytes.
+    /// Reads a trace from a file, which may be packed by gzip.
     pub(crate) fn open(path: &Path) -> Result<Trace, Failure> {
         let name = path.display();
         let cannot = |error: io::Error| Failure::Cannot(format!("{name}: {error}"));
@@ -138,7 +138,7 @@ impl Trace {
     }
 }
 
-/// The text of a file, packed or not.
+/// The text of a file, unpacked if it is a gzip file.
 fn unpacked(mut file: File) -> io::Result<Box<dyn BufRead>> {
     let mut front = Vec::new();
     (&mut file).take(2).read_to_end(&mut front)?;
@@ -256,8 +256,8 @@ mod tests {
                 lbn: 7
             }]
         );
-        // Opcodes as decimal numbers: 42 is a write, and means something else in hexadecimal
-        // digits.
+        // Opcodes as decimal numbers. 42 is a write; the same digits in hexadecimal are another
+        // opcode.
         let text = error("op,size,lbn\n42,512,7\n40,512,7\n");
         assert!(text.contains("all 2 lines are skipped"), "{text}");
     }

@@ -1,11 +1,11 @@
-//! Why an example stops: it cannot do its work, or it found a difference.
+//! Reasons for which an example stops: it cannot do its work, or it found a difference.
 
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// What ended the run.
+/// The reason for the end of a run.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The work cannot be done; the text says why. Exit code 2.
@@ -15,8 +15,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The failure for a call of the table: damage counts as a difference, any other error as work
-    /// that cannot be done.
+    /// Makes the failure for a call of the table. Damage counts as a difference, any other error as
+    /// work that cannot be done.
     pub(crate) fn of_table(what: impl fmt::Display, error: &paranoid_memtable::Error) -> Failure {
         let causes = std::iter::successors(error.source(), |&error| error.source());
         let text = causes.fold(format!("{what}: {error}"), |text, cause| {
@@ -35,7 +35,7 @@ impl Failure {
             Failure::Cannot(text) => ("error", text, 2),
             Failure::Differs(text) => ("DIFFERENCE", text, 1),
         };
-        // If the device of standard error is full as well, the exit code alone tells it.
+        // If the device of standard error is full too, the exit code is the only message.
         let _ = writeln!(io::stderr(), "{what}: {text}");
         ExitCode::from(code)
     }

@@ -1,4 +1,4 @@
-//! Numbers that a person can read at a glance.
+//! Formats numbers for people.
 
 use std::time::{Duration, Instant};
 

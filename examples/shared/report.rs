@@ -10,21 +10,20 @@ use crate::failure::Failure;
 /// Narrowest column of text.
 const ROOM_MIN: usize = 16;
 
-/// Writes a text. What the terminal has no room for goes on below.
+/// Writes a text. If it is wider than the terminal, it continues on the next line.
 pub(crate) fn say(text: impl fmt::Display) -> Result<(), Failure> {
     write("", "  ", &text.to_string())
 }
 
-/// Writes a text beside its name. What the terminal has no room for goes on below, in the text's
-/// column.
+/// Writes a text beside its name. If the text is wider than the terminal, it continues on the next
+/// line, in the same column.
 pub(crate) fn line(name: &str, text: impl fmt::Display) -> Result<(), Failure> {
     let head = format!("  {name:13} ");
     write(&head, &" ".repeat(head.len()), &text.to_string())
 }
 
-/// Writes a text in lines of the terminal's width (80 columns without a terminal), the first one
-/// behind `head`, the others behind `margin`. A device that takes no more is an error; `println!`
-/// would panic.
+/// Writes a text in lines of the terminal's width (80 columns without a terminal). The first line
+/// begins with `head`, the others with `margin`. A full device is an error; `println!` would panic.
 fn write(head: &str, margin: &str, text: &str) -> Result<(), Failure> {
     let columns = usize::from(Term::stdout().size().1);
     let (mut head, mut rest) = (head, text);
@@ -39,9 +38,9 @@ fn write(head: &str, margin: &str, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Bytes of the longest beginning of a text that is shown in at most `room` columns. It ends after
-/// a clause if it is then at least a third as long, else between words but not in a number, else
-/// after a part of a path, else anywhere.
+/// Length in bytes of the first part of a text, which takes at most `room` columns. The part ends
+/// after a clause if that is at least a third of the room; or else between words but not in a
+/// number; or else after a part of a path; or else anywhere.
 fn fitting(text: &str, room: usize) -> usize {
     let Some((end, _)) = text.char_indices().nth(room) else {
         return text.len();

@@ -1,6 +1,6 @@
-//! Any bytes are a batch or an error; a batch that was taken comes back byte for byte, as one from
-//! a log too; batches that are appended or taken back are the sum of their entries; with digests no
-//! flipped bit passes.
+//! Checks that any bytes are a batch or an error. A batch that was taken comes back byte for byte,
+//! also as one from a log. Batches that are appended or taken back are the sum of their entries.
+//! With digests, no flipped bit passes.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::{Error, Kind, WriteBatch};
 
-/// The batch's entries, written into a new batch.
+/// Writes the batch's entries into a new batch.
 fn rewritten(batch: &WriteBatch, protection: u8) -> Result<WriteBatch, Error> {
     let mut again = WriteBatch::with_protection(protection)?.with_range_order(RangeOrder::OfTable);
     for entry in batch.entries() {
@@ -76,7 +76,7 @@ fuzz_target!(|data: &[u8]| {
         Err(other) => panic!("{other}"),
     };
     assert!(same_entries(&batch, &again));
-    // Log data is kept, but is no entry: the bytes are equal only without it.
+    // Log data is kept, but is not an entry: the bytes are equal only without it.
     assert!(again.as_bytes() == bytes || again.as_bytes().len() < bytes.len());
     again.flip_buffer_bit(usize::from(u16::from_le_bytes(*choice)) % (again.as_bytes().len() * 8));
     let errors = again.entries().filter_map(Result::err).count();

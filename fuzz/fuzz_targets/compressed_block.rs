@@ -1,5 +1,6 @@
-//! A data block of any bytes in an intact file, said to be compressed: opening, verifying, gets and
-//! walks never panic, and take no more memory than the stored bytes can stand for.
+//! Reads a data block of any bytes in an intact file, whose type says that it is compressed.
+//! Opening, verifying, gets and walks never panic, and take no more memory than the stored bytes
+//! can decode to.
 #![no_main]
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use by_hand::{ByHand, internal};
 /// Snappy, lz4, lz4hc, zstd.
 const TYPES: [u8; 4] = [1, 4, 5, 7];
 
-// The first byte says which type and which format version, the rest is the block as it is stored.
+// The first byte selects the type and the format version. The rest is the block as it is stored.
 fuzz_target!(|input: &[u8]| {
     let Some((&which, stored)) = input.split_first() else {
         return;

@@ -1,5 +1,4 @@
-//! Damage chosen by the fuzzer: a table and faults; then every operation is compared with the
-//! model.
+//! Damages a table by faults that the fuzzer chooses, and compares every operation with the model.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any bytes as the end of a file: decoding never panics, and what decodes is encoded to the bytes
-//! that were read, but for LevelDB's footers, which are not written.
+//! Decodes any bytes as the end of a file. Decoding never panics, and a decoded footer encodes to
+//! the same bytes, except for LevelDB's footers, which are not written.
 #![no_main]
 
 use std::path::Path;
@@ -28,7 +28,7 @@ fuzz_target!(|input: (u64, &[u8])| {
         if footer.format_version() < 6 {
             assert_eq!(again, *stored);
         } else {
-            // The reserved bytes may differ, and with them the checksum.
+            // The reserved bytes may differ, and then the checksum too.
             assert_eq!(again[9..17], stored[9..17]);
             assert_eq!(
                 Footer::decode(&file, &again, at).expect("what was encoded can be decoded"),

@@ -1,6 +1,6 @@
-//! A directory of any bytes, and the files of a journal that were changed, cut and mixed: opening
-//! ends in an error or hands batches out that were written, in their order; all of them if nothing
-//! was changed; and the journal goes on.
+//! Opens a directory of any bytes, and the files of a journal that were changed, cut and mixed.
+//! Opening returns an error, or batches that were written, in their order. It returns all of them
+//! if nothing was changed. The journal then continues.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ type Logged = (u64, Vec<u8>);
 
 #[derive(Debug, Arbitrary)]
 enum Step {
-    /// A batch with a value of so many bytes.
+    /// A batch with a value of this many bytes.
     Append(u16),
     Sync,
     Switch,
@@ -30,15 +30,15 @@ enum Step {
 
 #[derive(Debug, Arbitrary)]
 enum Change {
-    /// File, offset, and what is XORed there.
+    /// File, offset, and the byte to XOR there.
     Xor(u8, u16, u8),
     Cut(u8, u16),
     Remove(u8),
     /// The bytes of one file under the name of another.
     Copy(u8, u8),
-    /// Any bytes in the place of a file.
+    /// A file of any bytes.
     Raw(u8, Vec<u8>),
-    /// Any bytes among the notes of what was synced.
+    /// Any bytes in the notes about syncs.
     Notes(Vec<u8>),
 }
 
@@ -78,7 +78,7 @@ fn read(files: &Files, mode: RecoveryMode) -> Result<(FileJournal, SimDisk, Vec<
     Ok((journal, disk, found))
 }
 
-/// A journal that took these steps: its files, and what a recovery must hand out.
+/// A journal after these steps: its files, and the batches that a recovery must return.
 fn written(steps: &[Step]) -> (Files, Vec<Logged>) {
     let (journal, disk, _) = read(&Files::new(), RecoveryMode::TolerateCorruptedTailRecords)
         .expect("an empty directory");
@@ -149,7 +149,7 @@ fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
         assert_eq!(opened.as_ref().expect("nothing is damaged").2, logged);
     }
     for (journal, disk, found) in [saved, opened, stopped].into_iter().flatten() {
-        // Nothing is made up.
+        // Each batch that was found was written.
         assert!(
             found
                 .iter()
@@ -172,7 +172,7 @@ fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
     }
 });
 
-/// Bytes of an encoded batch of one entry beside its value: header, tag, key, and the lengths of
+/// Bytes of an encoded batch of one entry without its value: header, tag, key, and the lengths of
 /// key and value.
 fn overhead(bytes: &[u8]) -> usize {
     let beside = 12 + 1 + 1 + 8;

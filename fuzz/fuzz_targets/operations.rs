@@ -1,9 +1,9 @@
-//! Operations chosen by the fuzzer, on a table and on a sorted map: every answer, on the way, at
-//! the end and frozen.
+//! Runs operations that the fuzzer chooses, on a table and on a sorted map, and compares every
+//! answer: on the way, at the end, and frozen.
 //!
 //! ```text
 //!   first byte    order of keys
-//!   the others    one a choice: how the table is made, then what is done to it
+//!   the others    one for each choice: the options of the table, then the operations
 //! ```
 #![no_main]
 

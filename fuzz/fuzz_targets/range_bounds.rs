@@ -1,5 +1,5 @@
-//! Bounds, interleavings of both ends and one damaged place chosen by the fuzzer: every walk
-//! against the rows, each with a step limit.
+//! Walks with bounds, interleavings of both ends and one damaged place that the fuzzer chooses.
+//! Every walk is compared with the rows, and has a step limit.
 //!
 //! ```text
 //!   (kind of table, rows, bounds, interleaving, where and what is damaged)  ->  every walk  ->  rows in order, or errors

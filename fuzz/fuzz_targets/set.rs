@@ -1,6 +1,6 @@
-//! Batches, switches, flushes, snapshots and scans on a set, chosen by the fuzzer, against one
-//! ordered history: every key at the latest number, at each snapshot that is kept and in each view
-//! that is kept.
+//! Runs batches, switches, flushes, snapshots and scans on a set, which the fuzzer chooses, and
+//! compares them with one ordered history: every key at the latest number, and at each kept
+//! snapshot and view.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -17,7 +17,7 @@ use support::sets::{History, HistorySource, Known, finish, read_through};
 const STEPS_MAX: usize = 40;
 const KEYS: u8 = 8;
 
-/// What becomes of a flush.
+/// The outcome of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Arbitrary)]
 enum Outcome {
     Installed,
@@ -32,7 +32,7 @@ enum Step {
     Flush(Outcome),
     Snapshot,
     View,
-    /// Drops the snapshot or the view of this number.
+    /// Drops the snapshot or the view with this number.
     Drop(u8),
     Look,
 }

@@ -1,7 +1,7 @@
-//! A table file of any bytes, and whole files with any bytes patched under checksums that check
-//! nothing: opening, verifying, gets and walks never panic, and walks end. Files without a patch
+//! Reads a table file of any bytes, and whole files with any bytes patched under checksums of kind
+//! `none`. Opening, verifying, gets and walks never panic, and walks end. Files without a patch
 //! verify and hold all of their entries. The blocks of a LevelDB table always have checksums, which
-//! are made right again after a patch.
+//! are computed again after a patch.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
@@ -15,13 +15,14 @@ use paranoid_sst::{
 
 const ENTRIES: u64 = 24;
 
-/// Which inputs patch the LevelDB table.
+/// The inputs that patch the LevelDB table.
 const LEVELDB: std::ops::Range<u8> = 0x80..0x90;
 const LEVELDB_ENTRIES: u64 = 160;
-/// Bytes that one byte of a snappy block may stand for.
+/// Bytes to which one byte of a snappy block may decode.
 const SNAPPY_REACH: usize = 22;
 
-/// Whole files of all format versions, and one to be ingested; blocks of kind `none`.
+/// Whole files of all format versions, and one for ingestion. The checksum kind of their blocks is
+/// `none`.
 fn files() -> &'static [Vec<u8>] {
     static FILES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     FILES.get_or_init(|| (2..=6).map(file).chain([ingestible()]).collect())
@@ -105,7 +106,7 @@ fn leveldb() -> &'static (Vec<u8>, Vec<BlockHandle>) {
     })
 }
 
-/// The file with patches, under checksums that are right.
+/// The file with patches, and with correct checksums.
 fn patched_leveldb(patches: &[(u16, u8)]) -> Vec<u8> {
     let (whole, blocks) = leveldb();
     let mut bytes = whole.clone();

@@ -1,9 +1,9 @@
-//! Range tombstones chosen by the fuzzer: fragments, cursors over them and a table, against a look
-//! at every tombstone.
+//! Makes range tombstones that the fuzzer chooses, and compares fragments, cursors over them and a
+//! table with a search of every tombstone.
 //!
 //! ```text
-//!   first byte    filter, how keys look, snapshots
-//!   4 bytes each  what to do, two keys, a sequence number (a snapshot, for questions)
+//!   first byte    filter, style of keys, snapshots
+//!   4 bytes each  operation, two keys, a sequence number (a snapshot, for questions)
 //! ```
 #![no_main]
 
@@ -14,7 +14,7 @@ use paranoid_memtable::{Bytewise, Error, Lookup, MemTable, MemTableOptions, Tabl
 
 const KEYS: u8 = 24;
 
-/// What was written, in order of arrival.
+/// The entries, in order of arrival.
 #[derive(Default)]
 struct Model {
     spans: Vec<(u8, u8, u64)>,
@@ -58,8 +58,8 @@ impl Model {
     }
 }
 
-/// Keys that are equal in their first 8 bytes, or differ in them, or are longer than a lookup's
-/// buffers.
+/// A key of a style: keys are equal in their first 8 bytes, or differ in them, or are longer than a
+/// lookup's buffers.
 fn key(number: u8, style: u8) -> Vec<u8> {
     match style {
         0 => vec![number],
@@ -124,8 +124,8 @@ fn check_table(table: &TableReader, model: &Model, style: u8, snapshot: u64) {
     );
 }
 
-/// The numbers that a fragment must list: all of them, or the newest between two snapshots; newest
-/// first.
+/// The numbers that a fragment must list, newest first: all of them, or the newest between two
+/// snapshots.
 fn kept(model: &Model, number: u8, stripes: Option<&[u64]>) -> Vec<u64> {
     let mut all: Vec<u64> = model.over(number).collect();
     all.sort_unstable_by(|left, right| right.cmp(left));

@@ -1,38 +1,30 @@
-//! Compactions: the versions of several sources in one order, without those that nobody can read,
-//! and their range tombstones as one list of fragments. A flush is one over tables.
+//! A compaction merges the versions of several sources into one order, drops those that no reader
+//! needs, and cuts all range tombstones into one list of fragments. A flush is a compaction of
+//! tables.
 //!
 //! ```text
-//!   newest     a@9 merge   b@8 single delete   d@9 delete   [e, g) @7         pulled one after the other; snapshot 5
+//!   newest     a@9 merge   b@8 single delete   d@9 delete   [e, g) @7         one snapshot, at 5
 //!   older      a@7 merge   b@6 put             d@4 put      f@6 put
 //!   oldest     a@6 put     c@2 put             d@3 put      f@5 put
 //!   merged     a@9 put     c@2 put   d@9 delete, d@4 put    f@5 put           then [e, g) @7
 //! ```
-//! Snapshots cut the versions of a key into stripes: whoever sees one version of a stripe sees all
-//! that are in it and older.
-//! * COMPACTION-1: of a stripe the newest version stays, and what it stands on: merge operands down
-//!   to their base. A version under a range tombstone of its own stripe goes.
-//! * COMPACTION-2: a single delete and the put that it meets in its stripe go together, unless an
-//!   older version would show: then the single delete becomes a delete, as it does over a delete or
-//!   merge operands. One that meets no put stays, under newer versions as well: its put may be
-//!   further below.
-//! * COMPACTION-3: operands become one value where their base is known: a value or a delete of
-//!   their stripe, or nothing at the lowest level. What the operator refuses stays as it is, for
-//!   readers to be told.
-//! * COMPACTION-4: at the lowest level a tombstone goes once no older version is handed out: range
-//!   tombstones that the oldest snapshot sees, and point tombstones of keys without an older
-//!   stripe.
-//! * COMPACTION-5: an entry that is handed out as it was keeps the digests of its table. A single
-//!   delete that becomes a delete has them rewritten; what an operator is given agrees with its
-//!   own.
-//! * SET-FLUSH-1: the end is reached only after every table's own flush has reached its end: all
-//!   entries were seen and verified, and all sums compared.
-//! * SET-FLUSH-2: what a table's own flush leaves out (FLUSH-3) and what this file leaves out every
-//!   reader at the newest number or at a snapshot does without.
-//! * SET-FLUSH-3: a table ends at its last number: what is above (TABLES-4) is not handed out. The
-//!   tables after it end there too, and the last number of the job is among its snapshots, so that
-//!   no version above hides one below.
+//! Snapshots divide the versions of a key into *stripes*: a reader that sees one version of a
+//! stripe sees the whole stripe and all older ones. Readers are at a snapshot or at the newest
+//! number; none of them needs a version that is dropped here or by a table's own flush.
+//! * COMPACTION-1: of each stripe the newest version stays. If it is a merge operand, the operands
+//!   below it stay too, down to their base. A range tombstone of the same stripe drops what it
+//!   covers.
+//! * COMPACTION-2: a single delete and the put below it in its stripe are dropped together, unless
+//!   that would uncover an older version. Then the single delete becomes a delete, as it does over
+//!   a delete or a merge operand. A single delete without a put in its stripe stays, under newer
+//!   versions too: its put may be in a lower level.
+//! * COMPACTION-3: at the lowest level a tombstone is dropped if it hides nothing in the output: a
+//!   range tombstone that the oldest snapshot sees, or a point tombstone without an older stripe.
+//! * COMPACTION-4: each table ends at its last number. Later entries, of batches that a stopped set
+//!   did not finish, are skipped. The tables after it end there too, and the last number of a flush
+//!   job is among its snapshots, so a skipped version hides no older one.
 //!
-//! One thread at a time pulls; tables are frozen.
+//! One thread at a time pulls items; tables are frozen.
 
 #![forbid(unsafe_code)]
 
@@ -40,164 +32,20 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use paranoid_memtable::flush::{
-    FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, Versions,
-};
-use paranoid_memtable::integrity::{Place, StoredProtection};
-use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
+use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary, Versions};
+use paranoid_memtable::scan::{SortedSource, SourceMove};
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::{FragmentIter, Fragmenter};
-use paranoid_memtable::{
-    Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
-};
+use paranoid_memtable::{Comparator, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
 
+use crate::compaction_input::{Entries, Input, Version};
 use crate::merge_operator::{MergeOperator, apply};
-use crate::merging_source::leads_on;
 use crate::tables::Slot;
 
-/// A copy of an entry.
-#[derive(Clone)]
-struct Version {
-    key: Vec<u8>,
-    sequence: SequenceNumber,
-    kind: Kind,
-    value: Vec<u8>,
-    protection: StoredProtection,
-}
-
-impl Version {
-    fn of(entry: FlushEntry<'_>) -> Self {
-        let FlushEntry {
-            user_key,
-            sequence,
-            kind,
-            value,
-            protection,
-        } = entry;
-        Version {
-            key: user_key.to_vec(),
-            sequence,
-            kind,
-            value: value.to_vec(),
-            protection,
-        }
-    }
-
-    fn entry(&self) -> FlushEntry<'_> {
-        let Version {
-            key,
-            sequence,
-            kind,
-            value,
-            protection,
-        } = self;
-        FlushEntry {
-            user_key: key,
-            sequence: *sequence,
-            kind: *kind,
-            value,
-            protection: *protection,
-        }
-    }
-
-    /// This tombstone as one that hides every older version (COMPACTION-5).
-    fn into_delete(self) -> Self {
-        let protection = self
-            .protection
-            .rewritten((self.sequence, self.kind), (self.sequence, Kind::DELETE));
-        Version {
-            kind: Kind::DELETE,
-            protection,
-            ..self
-        }
-    }
-
-    /// Compares it with its digests.
-    fn verify(&self) -> Result<()> {
-        let agrees = self
-            .protection
-            .check(&self.key, &self.value, self.sequence, self.kind);
-        agrees
-            .map(drop)
-            .ok_or_else(|| Corruption::new(Place::Value, 0, 0, 0).into())
-    }
-}
-
-/// Where the entries of a source come from.
-enum Entries<'s> {
-    /// A table's own flush.
-    Table(Box<FlushIter<'s>>),
-    /// The source itself: how it goes on, and a copy of the entry on which it stands.
-    Source(SourceMove<'static>, Option<Version>),
-}
-
-/// One source of the merge, on its next entry.
-struct Input<'s> {
-    entries: Entries<'s>,
-    /// Asked for range tombstones.
-    source: Box<dyn SortedSource + 's>,
-    /// What is newer is not handed out (SET-FLUSH-3).
-    last: SequenceNumber,
-}
-
-impl Input<'_> {
-    fn entry(&self) -> Option<FlushEntry<'_>> {
-        match &self.entries {
-            Entries::Table(items) => items.entry(),
-            Entries::Source(_, version) => version.as_ref().map(Version::entry),
-        }
-    }
-
-    /// Goes to the next entry, of the source at this place. Returns how many it has passed.
-    fn advance(&mut self, comparator: &KeyComparator, place: usize) -> Result<u64> {
-        let mut passed = 0;
-        match &mut self.entries {
-            Entries::Table(items) => {
-                while items
-                    .next_entry()?
-                    .is_some_and(|entry| entry.sequence > self.last)
-                {
-                    passed += 1;
-                }
-            }
-            Entries::Source(next, version) => {
-                let last = version.take();
-                let to = std::mem::replace(next, SourceMove::Next);
-                let Some(found) = self.source.go(to)? else {
-                    return Ok(0);
-                };
-                let from = last
-                    .as_ref()
-                    .map(|last| (last.key.as_slice(), last.sequence));
-                leads_on(comparator, place, from, to, &found)?;
-                let SourceKey {
-                    user_key,
-                    sequence,
-                    kind,
-                } = found;
-                let (mut key, mut value) =
-                    last.map(|last| (last.key, last.value)).unwrap_or_default();
-                key.clear();
-                key.extend_from_slice(user_key);
-                self.source.value_into(&mut value)?;
-                let protection = StoredProtection::of(&key, &value, sequence, kind);
-                *version = Some(Version {
-                    key,
-                    sequence,
-                    kind,
-                    value,
-                    protection,
-                });
-            }
-        }
-        Ok(passed)
-    }
-}
-
-/// The versions of several sources as one, without those that no reader needs, pulled one item
-/// after the other: first all entries, then all fragments of range tombstones, both in ascending
-/// order. Made by [`over`](Self::over), for an engine's files, and by
-/// [`FlushJob::items`](crate::FlushJob::items), for the tables of a flush.
+/// A merge of several sources into one order, without the versions that no reader needs. The caller
+/// pulls one item after the other: first all entries, then all fragments of range tombstones, both
+/// in ascending order. Made by [`over`](Self::over) for an engine's files, and by
+/// [`FlushJob::items`](crate::FlushJob::items) for the tables of a flush.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -205,7 +53,7 @@ impl Input<'_> {
 /// use paranoid_memtable::{Bytewise, MemTable};
 /// use paranoid_set::Compaction;
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let (older, newer) = (MemTable::default(), MemTable::default()); // stand for two files
+/// let (older, newer) = (MemTable::default(), MemTable::default()); // in place of two files
 /// older.put(1, b"a", b"old")?;
 /// older.put(2, b"b", b"value")?;
 /// newer.put(3, b"a", b"new")?;
@@ -232,39 +80,40 @@ pub struct Compaction<'s> {
     snapshots: Vec<SequenceNumber>,
     operator: Option<&'s dyn MergeOperator>,
     level: Level,
-    /// The inputs whose entries were used up.
+    /// The inputs that `step` moves to their next entries.
     used: Range<usize>,
-    /// A copy of the key at which the merge is, once it has one.
+    /// A copy of the current key; `None` before the first one.
     key: Option<Vec<u8>>,
-    /// The stripe of that key of which nothing older is needed.
+    /// The stripe of that key whose remaining versions no reader needs.
     answered: Option<usize>,
-    /// Versions that were made of others, or wait for what comes after them: handed out first.
+    /// Versions that are returned before the next entry of an input: merged values, and entries
+    /// that were kept back until the entries below them were known.
     made: VecDeque<Version>,
-    /// The one that was handed out last.
+    /// The version of `made` that was returned last.
     lent: Option<Version>,
-    /// After all entries, the fragments.
+    /// The fragments, once all entries are returned.
     fragments: Option<FragmentIter>,
     summary: FlushSummary,
-    /// How it ended, for a job too.
+    /// How the pass ended; shared with a flush job.
     ended: Arc<Ended>,
-    /// Set while an item is looked for: a call that finds it set knows that the one before
+    /// Set while `next` looks for an item. A call that finds it set knows that the call before it
     /// panicked.
     is_moving: bool,
 }
 
-/// What there may be below.
+/// Whether there may be older versions below the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// Older versions of the same keys.
+    /// Lower levels may have older versions of the same keys.
     Inner,
-    /// Nothing.
+    /// No level is below.
     Lowest,
 }
 
-/// How a pass ended, once it has: an error is the one that every further call returns.
+/// How a pass ended, once it has ended. Every later call returns the same error.
 pub(crate) type Ended = OnceLock<Result<()>>;
 
-/// The entry that comes next: the smallest key, and its newest version.
+/// The next entry of all inputs: the newest version of the smallest key.
 #[derive(Clone, Copy)]
 struct Head {
     place: usize,
@@ -281,12 +130,12 @@ enum Next {
 }
 
 impl<'s> Compaction<'s> {
-    /// A merge of sources, which are given newest first: of one key, every version and range
-    /// tombstone of a source is newer than those of the sources after it. What is read at one of
-    /// the snapshots, in any order, or at the newest number stays as it is. The numbers are those
-    /// of [`MemTableSet::snapshots`](crate::MemTableSet::snapshots), asked for after the sources
-    /// were chosen. Each item costs O(sources), and a question for range tombstones to each of
-    /// them.
+    /// A merge of sources, newest first: for each key, every version and range tombstone of a
+    /// source is newer than those of the sources after it. Reads at the newest number and at each
+    /// of the snapshots, which may be in any order, see the same before and after. Take the
+    /// snapshots from [`MemTableSet::snapshots`](crate::MemTableSet::snapshots) after the sources
+    /// are chosen. Each item costs O(sources), and one question to each source for range
+    /// tombstones.
     #[must_use]
     pub fn over(
         comparator: Arc<dyn Comparator>,
@@ -303,7 +152,7 @@ impl<'s> Compaction<'s> {
         Compaction::of(inputs.collect(), comparator.into(), snapshots)
     }
 
-    /// A merge of frozen tables, each at its first entry.
+    /// A merge of frozen tables, with each input on its first entry.
     pub(crate) fn of_tables(
         slots: &[Arc<Slot>],
         frozen: &'s [ImmutableMemTable],
@@ -351,8 +200,8 @@ impl<'s> Compaction<'s> {
         }
     }
 
-    /// This merge with an operator that combines merge operands where their base is known, or where
-    /// it can [`combine`](MergeOperator::combine) them without.
+    /// This merge with an operator. It applies merge operands to their base where the base is
+    /// known, and [combines](MergeOperator::combine) them elsewhere if it can.
     ///
     /// ```
     /// use std::error::Error;
@@ -381,27 +230,29 @@ impl<'s> Compaction<'s> {
         self
     }
 
-    /// This merge for the lowest level: nothing that is not among the sources has an older version
-    /// of their keys, nor ever will. So tombstones that hide nothing go.
+    /// This merge for the lowest level: no file outside the sources has an older version of their
+    /// keys, or ever will. So tombstones that hide nothing are dropped.
     #[must_use]
     pub fn to_lowest_level(mut self) -> Self {
         self.level = Level::Lowest;
         self
     }
 
-    /// The next item, borrowed until the next call. `None` means that all items were returned; of a
-    /// flush, that the counts and sums of all tables agree with those of their freeze. Only then
-    /// may the caller keep what it made of the items.
+    /// The next item, borrowed until the next call. `None` means that all items were returned, and
+    /// in a flush also that the counts and sums of all tables agree with those of their freeze. The
+    /// caller may use the file that it wrote only after `None`.
     ///
     /// # Errors
-    /// `Corruption` for the first damage found, errors of the sources, and `InvalidArgument` for a
-    /// source that does not go on: one whose next entry is not after the last one; the text has its
-    /// place. After a call that panicked, in the comparator, the operator or a source,
-    /// `ReaderPanicked`. What was made of the items must be discarded, and every later call returns
-    /// this error.
+    /// After an error the file must be discarded; every later call returns the same error:
+    ///
+    /// - `Corruption` for the first damage found;
+    /// - the errors of the sources;
+    /// - `InvalidArgument` for a source whose next entry is not after its last one; the text has
+    ///   the place of the source;
+    /// - `ReaderPanicked` after a call that panicked in the comparator, the operator or a source.
     #[expect(
         clippy::should_implement_trait,
-        reason = "items are lent: it is no iterator of the standard library"
+        reason = "an item borrows the compaction, which `Iterator` cannot express"
     )]
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
         if std::mem::replace(&mut self.is_moving, true) {
@@ -419,10 +270,10 @@ impl<'s> Compaction<'s> {
         }
     }
 
-    /// Passes all items to a sink, a writer of `paranoid-sst` for example. Returns the counts.
+    /// Passes all items to a sink, such as a writer of `paranoid-sst`. Returns the counts.
     ///
     /// # Errors
-    /// Those of [`next`](Self::next), and `Sink` if the sink returns one.
+    /// Those of [`next`](Self::next), and `Sink` if the sink returns an error.
     pub fn pass_to(mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
         while let Some(item) = self.next()? {
             item.hand_to(sink)?;
@@ -430,7 +281,7 @@ impl<'s> Compaction<'s> {
         Ok(self.summary)
     }
 
-    /// Goes to the next item.
+    /// Finds the next item: an entry, or a fragment after the last entry.
     fn advance(&mut self) -> Result<Option<Next>> {
         loop {
             match (self.ended.get(), &mut self.fragments) {
@@ -466,7 +317,7 @@ impl<'s> Compaction<'s> {
         Some(FlushItem::Entry(entry))
     }
 
-    /// The next entry that a reader could need.
+    /// The next entry that a reader may need.
     fn next_entry(&mut self) -> Result<Option<Next>> {
         loop {
             self.lent = self.made.pop_front();
@@ -477,8 +328,7 @@ impl<'s> Compaction<'s> {
                 return Ok(None);
             };
             self.used = head.place..head.place + 1;
-            // A single delete stays under newer versions (COMPACTION-2), unless there is nothing
-            // below.
+            // A single delete stays under newer versions (COMPACTION-2), unless no level is below.
             let may_matter = head.kind == Kind::SINGLE_DELETE && self.level == Level::Inner;
             if self.answered == Some(head.stripe) && !may_matter || self.is_covered(&head)? {
                 self.summary.hidden += 1;
@@ -501,7 +351,7 @@ impl<'s> Compaction<'s> {
         }
     }
 
-    /// Makes the inputs go on whose entries were used up.
+    /// Moves the inputs of `used` to their next entries.
     fn step(&mut self) -> Result<()> {
         for place in std::mem::take(&mut self.used) {
             if let Some(input) = self.inputs.get_mut(place) {
@@ -511,7 +361,7 @@ impl<'s> Compaction<'s> {
         Ok(())
     }
 
-    /// The entry that comes next. Whatever was known of a key is forgotten if it has another one.
+    /// The next entry of all inputs. For a new key, sets `key` and clears `answered`.
     fn head(&mut self) -> Result<Option<Head>> {
         self.step()?;
         let entries = self.inputs.iter().enumerate();
@@ -557,7 +407,7 @@ impl<'s> Compaction<'s> {
         }))
     }
 
-    /// The next version of the key that this one has, unless a range tombstone covers it; those go.
+    /// The next older version of the same key. Versions under a range tombstone are dropped.
     fn older(&mut self, than: &Version) -> Result<Option<Head>> {
         while let Some(head) = self.head()?.filter(|_| self.is_at(than)) {
             if !self.is_covered(&head)? {
@@ -568,20 +418,20 @@ impl<'s> Compaction<'s> {
         Ok(None)
     }
 
-    /// Whether the merge is at the key of a version.
+    /// Whether the current key is that of a version.
     fn is_at(&self, version: &Version) -> bool {
         self.key
             .as_deref()
             .is_some_and(|key| self.comparator.compare(key, &version.key).is_eq())
     }
 
-    /// Leaves an entry out.
+    /// Drops the entry at the head.
     fn pass(&mut self, head: &Head) {
         self.used = head.place..head.place + 1;
         self.summary.hidden += 1;
     }
 
-    /// A copy of the entry at the head, which goes on.
+    /// A copy of the entry at the head. The next step moves past it.
     fn take(&mut self, head: &Head) -> Option<Version> {
         self.used = head.place..head.place + 1;
         self.inputs
@@ -590,8 +440,8 @@ impl<'s> Compaction<'s> {
             .map(Version::of)
     }
 
-    /// Whether all that could see a version see a range tombstone over it. Then they see none of
-    /// its stripe that is older, either.
+    /// Whether every reader of the head's stripe sees a range tombstone over it. Then the tombstone
+    /// hides the older versions of the stripe too.
     fn is_covered(&mut self, head: &Head) -> Result<bool> {
         let Some(key) = &self.key else {
             return Ok(false);
@@ -612,8 +462,8 @@ impl<'s> Compaction<'s> {
         Ok(false)
     }
 
-    /// Keeps a tombstone whose stripe has nothing more, unless it is at the lowest level and hides
-    /// nothing (COMPACTION-4).
+    /// Keeps a tombstone. At the lowest level, first drops the rest of its answered stripe, and
+    /// drops the tombstone too if the key has no older stripe (COMPACTION-3).
     fn keep_if_needed(&mut self, tombstone: Version) -> Result<()> {
         while self.level == Level::Lowest {
             match self.older(&tombstone)? {
@@ -629,7 +479,7 @@ impl<'s> Compaction<'s> {
         Ok(())
     }
 
-    /// Lets a single delete meet what is below it in its stripe (COMPACTION-2).
+    /// Decides about a single delete by the versions below it in its stripe (COMPACTION-2).
     fn single_delete(&mut self, head: &Head) -> Result<()> {
         let Some(mut single) = self.take(head) else {
             return Ok(());
@@ -657,7 +507,10 @@ impl<'s> Compaction<'s> {
         self.keep_if_needed(single)
     }
 
-    /// Collects the merge operands of a stripe, and combines them (COMPACTION-3).
+    /// Collects the merge operands of a stripe and merges them into one value if their base is
+    /// known: a value or a delete of the same stripe, or nothing below at the lowest level.
+    /// Without a known base, or if the operator fails, tries to combine them. Operands that are not
+    /// combined stay as they are, and reads report the operator's error.
     fn operands(&mut self, head: &Head, operator: &dyn MergeOperator) -> Result<()> {
         let mut operands: Vec<Version> = self.take(head).into_iter().collect();
         let Some(newest) = operands.first().cloned() else {
@@ -672,6 +525,7 @@ impl<'s> Compaction<'s> {
             }
         };
         let values = || operands.iter().map(|operand| operand.value.as_slice());
+        // The operator gets verified operands and a verified base.
         operands.iter().try_for_each(Version::verify)?;
         let base = below.filter(|below| below.stripe == head.stripe);
         let base = base.and_then(|base| self.inputs.get(base.place)?.entry().map(Version::of));
@@ -707,8 +561,8 @@ impl<'s> Compaction<'s> {
         Ok(())
     }
 
-    /// Cuts the range tombstones of all sources; after that all tables have reached their ends
-    /// (SET-FLUSH-1).
+    /// Cuts the range tombstones of all sources into fragments. This ends each table's own flush:
+    /// all entries are verified, and all sums compared.
     fn cut(&mut self) -> Result<FragmentIter> {
         let mut fragmenter =
             Fragmenter::under(self.comparator.clone()).with_snapshots(&self.snapshots);
@@ -726,9 +580,9 @@ impl<'s> Compaction<'s> {
         } in &mut self.inputs
         {
             let mut take = |start: &[u8], end: &[u8], sequence| match level {
-                // SET-FLUSH-3.
-                _ if sequence > *last => Ok(()),
                 // COMPACTION-4.
+                _ if sequence > *last => Ok(()),
+                // COMPACTION-3.
                 Level::Lowest if sequence <= oldest => Ok(()),
                 _ => fragmenter.add(start, end, sequence),
             };

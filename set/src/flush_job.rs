@@ -1,24 +1,18 @@
-//! A flush: takes the oldest immutable tables, hands their merged entries out, and replaces them by
-//! a new base.
+//! Flush jobs: a job takes the oldest immutable tables, passes their merged entries on, and
+//! replaces them by a new base.
 //!
 //! ```text
-//!   begin     tables whose last number is visible; frozen off every lock; then the snapshots
+//!   begin     takes tables whose last number is visible, freezes them, then lists the snapshots
 //!   items     as often as needed: an error of the sink changes nothing
-//!   install   one store: the tables are gone and the base is the new one; then the journal may forget
-//!   dropped   without install: the tables stay, and the next job begins anew
-//!   salvage   after a pass that met damage, in its place: then install
+//!   salvage   in place of `items`, after a pass that met damage
+//!   install   one store: the tables are gone and the base is the new one; then tells the journal
+//!   drop      without install: the tables stay, and the next job begins from the start
 //! ```
-//! * FLUSH-JOB-1: the list of snapshots is taken after the tables' last number was visible. So a
-//!   snapshot that is missing in it sees every table of the job as a whole (SNAPSHOT-1).
-//! * FLUSH-JOB-2: there is one job at a time, and only a job whose pass reached its end may
-//!   install.
-//! * FLUSH-JOB-3: a switch of a read-only set closes tables below the batch that stopped it. So a
-//!   job takes tables whose last number is visible, and asks for that number again.
-//! * FLUSH-JOB-4: one base at a time is made of the current one, by a flush or by `replace_base`,
-//!   and installed before the next one is begun: so none loses what another has brought. The commit
-//!   mutex is taken for the store alone.
+//! * FLUSH-JOB-1: each base is made of the current one, by a flush or by `replace_base`, and is
+//!   installed before the next one is begun. So none loses what another added. The commit mutex is
+//!   taken only for the store.
 //!
-//! One thread at a time has a job; readers and writers go on.
+//! A set has one job at a time. One thread at a time uses it; reads and writes continue.
 
 #![forbid(unsafe_code)]
 
@@ -27,17 +21,17 @@ use std::sync::Arc;
 use paranoid_memtable::flush::{FlushSink, FlushSummary};
 use paranoid_memtable::{Error, ImmutableMemTable, Result, SequenceNumber, shown};
 
-use crate::commit::Shared;
 use crate::compaction::{Compaction, Ended};
 use crate::listener::SetEvent;
 use crate::salvage::{SalvageSummary, salvage_tables};
+use crate::shared::Shared;
 use crate::tables::{Slot, Tables};
 use crate::write_buffer_manager::FlushEnd;
 
-/// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it
-/// changes nothing. Made by [`begin_flush`](crate::MemTableSet::begin_flush). When it is dropped or
-/// installed, it makes memory of flushed tables ready for the next ones:
-/// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
+/// A flush of the oldest immutable tables, merged. Made by
+/// [`begin_flush`](crate::MemTableSet::begin_flush). A job that is dropped without
+/// [`install`](Self::install) leaves the set as it was. At its end the job zeroes memory of flushed
+/// tables for the next ones: [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -70,19 +64,19 @@ use crate::write_buffer_manager::FlushEnd;
 /// ```
 pub struct FlushJob<B> {
     shared: Arc<Shared<B>>,
-    /// Oldest first.
+    /// The tables, oldest first.
     slots: Vec<Arc<Slot>>,
     snapshots: Vec<SequenceNumber>,
-    /// The tables; none if one could not be frozen.
+    /// The frozen tables; none if one could not be frozen.
     frozen: Vec<ImmutableMemTable>,
-    /// How the last pass ended; a salvage ends well one that has failed.
+    /// How the last pass ended. A salvage sets `Ok` after a pass that met damage.
     ended: Arc<Ended>,
     end: FlushEnd,
 }
 
 impl<B> FlushJob<B> {
-    /// A job for the immutable tables that are complete, if there are any and no other job has
-    /// them.
+    /// Begins a job for the immutable tables that are complete. Returns `None` if there are none or
+    /// another job exists.
     pub(crate) fn begin(shared: &Arc<Shared<B>>) -> Result<Option<Self>> {
         if !shared.buffers.begin_flush() {
             return Ok(None);
@@ -99,19 +93,22 @@ impl<B> FlushJob<B> {
         };
         let sealed = shared.seal_if_asked();
         job.slots = complete(shared, &shared.tables.load())?;
-        // FLUSH-JOB-3.
+        // Loaded again, after `complete`: a switch of a read-only set may have lowered it
+        // meanwhile.
         let Some(last) = job.slots.last().map(|slot| slot.last.get()) else {
             return sealed.map(|()| None);
         };
-        // Each of them, also after one that fails: all can be salvaged.
+        // Freezes all, also after one that fails, so that a salvage can read all.
         let all: Vec<Result<_>> = job.slots.iter().map(|slot| slot.table.freeze()).collect();
         match all.into_iter().collect() {
             Ok(frozen) => job.frozen = frozen,
             Err(error) => job.ended = Arc::new(Ended::from(Err(error))),
         }
-        // FLUSH-JOB-1.
+        // Once `last` is visible: a snapshot that is not in this list sees each table of the job
+        // whole (SNAPSHOT-1).
         job.snapshots = shared.registry.numbers_after(last)?;
-        // SET-FLUSH-3.
+        // Each table is read up to its last number. With `last` as a snapshot, what is above it
+        // hides no older version.
         job.snapshots.push(last);
         job.end = FlushEnd::Left;
         match job.refuse_damage() {
@@ -127,7 +124,7 @@ impl<B> FlushJob<B> {
     }
 
     /// The last sequence number of the tables that this job flushes. The new base has everything up
-    /// to it.
+    /// to this number.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -148,23 +145,26 @@ impl<B> FlushJob<B> {
         self.slots.last().map_or(0, |slot| slot.last.get())
     }
 
-    /// Passes everything to the sink that a read at the newest sequence number or at a snapshot of
-    /// the set could need. O(entries * (tables + log snapshots)). That may be nothing: of tables
-    /// that the bytes of their journal sealed, or where all single deletes met their puts. The
-    /// engine then needs no file, and installs its version with
-    /// [`last_sequence`](Self::last_sequence) all the same.
+    /// Passes to the sink all that a read at the newest sequence number or at a snapshot of the set
+    /// may need. O(entries * (tables + log snapshots)).
+    ///
+    /// A flush may pass nothing: if the tables were sealed only for the length of their journal, or
+    /// if all single deletes met their puts. The engine then writes no file, but still installs its
+    /// version with [`last_sequence`](Self::last_sequence).
     ///
     /// # Errors
-    /// `Sink` if the sink returns an error; the set is unchanged, and the job may try again.
-    /// `ReadOnly` because of `Corruption` if the tables are damaged: the set takes no more writes,
-    /// and nothing is dropped. In both cases what the sink has must be discarded.
+    /// After an error, the engine discards what the sink has:
+    ///
+    /// - `Sink` if the sink returns an error. The set is unchanged, and the job may try again.
+    /// - `ReadOnly` because of `Corruption` if the tables are damaged. The set takes no more
+    ///   writes, and keeps the tables.
     pub fn flush(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
         let passed = self.items().and_then(|items| items.pass_to(sink));
         self.refuse_damage()?;
         passed
     }
 
-    /// The items of a flush, to be pulled; see [`flush`](Self::flush).
+    /// Returns the items of a flush, which the caller pulls one by one; see [`flush`](Self::flush).
     ///
     /// # Errors
     /// `ReadOnly` because of `Corruption` if the beginning of a table is damaged.
@@ -193,14 +193,14 @@ impl<B> FlushJob<B> {
         self.frozen.len() == self.slots.len()
     }
 
-    /// Passes everything to the sink that still verifies of tables that a pass of this job found
-    /// damaged: all versions of every entry, in the order of a flush, and the range tombstones.
-    /// Afterwards [`install`](Self::install) replaces the tables by a base with what the sink has.
-    /// The set stays read-only. O(n log n) for n entries.
+    /// Passes to the sink all that still verifies, after a pass of this job met damage: every
+    /// version of each entry, in the order of a flush, and the range tombstones. Afterwards
+    /// [`install`](Self::install) replaces the tables by a base with what the sink has. The set
+    /// stays read-only. O(n log n) for n entries.
     ///
-    /// What is [`missing`](SalvageSummary::missing) is lost then, and an older version of its key,
-    /// or nothing, is read in its place. An engine whose journal is intact loses nothing if it
-    /// opens the set anew from base and journal instead.
+    /// Entries that are [`missing`](SalvageSummary::missing) are lost then: a read of such a key
+    /// finds an older version, or nothing. An engine with an intact journal loses nothing if it
+    /// opens a set over its base and its journal instead.
     ///
     /// ```
     /// # #[cfg(feature = "fault-injection")]
@@ -245,9 +245,9 @@ impl<B> FlushJob<B> {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` unless the last pass met damage. `Sink` if the sink returns an error, and
-    /// `Corruption` for what is damaged meanwhile: what the sink has must be discarded, and the
-    /// salvage may be tried again.
+    /// - `InvalidArgument` unless the last pass met damage.
+    /// - `Sink` if the sink returns an error, or `Corruption` for damage that happens meanwhile.
+    ///   The engine discards what the sink has, and may try the salvage again.
     pub fn salvage(&mut self, sink: &mut impl FlushSink) -> Result<SalvageSummary> {
         let Err(damage) = self.refuse_damage() else {
             let text = "what is salvaged are tables that a flush found damaged";
@@ -261,7 +261,7 @@ impl<B> FlushJob<B> {
         Ok(summary)
     }
 
-    /// Makes the set read-only if the last pass met damage, and returns the error that says so.
+    /// If the last pass met damage, makes the set read-only and returns the error that writes get.
     fn refuse_damage(&self) -> Result<()> {
         let Some(Err(error)) = self.ended.get() else {
             return Ok(());
@@ -269,15 +269,20 @@ impl<B> FlushJob<B> {
         Err(self.shared.refuse(error.clone()))
     }
 
-    /// Replaces the flushed tables by the base that `next` makes of the current one and of what
-    /// this job handed out, in one store: no reader misses an entry or has it twice. `next` runs as
-    /// that of [`replace_base`](crate::MemTableSet::replace_base) does. Then the journal is told
-    /// what it may forget. If it cannot, the job is installed nevertheless: the
-    /// [`Listener`](crate::Listener) is told of the error, and the next install tries again.
+    /// Replaces the flushed tables by the base that `next` makes of the current one and the flushed
+    /// items, in one store: no read misses an entry or sees it twice. `next` follows the rules of
+    /// [`replace_base`](crate::MemTableSet::replace_base).
+    ///
+    /// Then calls [`Journal::flushed`](crate::Journal::flushed). If that fails, the job is
+    /// installed nevertheless: the [`Listener`](crate::Listener) gets the error as an event, and
+    /// the next install tries again.
     ///
     /// # Errors
-    /// `InvalidArgument` if no pass of this job reached its end, `ReadOnly` if the last one met
-    /// damage and nothing was salvaged, and the error of `next`; the tables stay then.
+    /// The tables stay after these errors:
+    ///
+    /// - `InvalidArgument` if no pass of this job reached its end.
+    /// - `ReadOnly` if the last pass met damage and nothing was salvaged.
+    /// - That of `next`.
     pub fn install(mut self, next: impl FnOnce(&B) -> Result<B>) -> Result<()> {
         self.refuse_damage()?;
         if !matches!(self.ended.get(), Some(Ok(()))) {
@@ -297,9 +302,9 @@ impl<B> FlushJob<B> {
     }
 }
 
-/// Replaces the base by what `next` makes of it, and takes away the tables up to number `flushed`
-/// (FLUSH-JOB-4). Returns the oldest table that stays, unless an older journal may have what is in
-/// it.
+/// Replaces the base by the one that `next` makes of it, and removes the tables up to number
+/// `flushed` (FLUSH-JOB-1). Returns the number of the oldest table that stays, unless a replayed
+/// table stays: its entries may be in older journals only.
 pub(crate) fn replace_base<B>(
     shared: &Shared<B>,
     flushed: Option<u64>,
@@ -314,14 +319,17 @@ pub(crate) fn replace_base<B>(
     let replayed = commit.replayed;
     drop(commit);
     drop(turn);
-    // Without a lock: these may be the last pointers to the flushed tables.
+    // Dropped without a lock: these may be the last pointers to the flushed tables.
     drop(old);
-    // COMMIT-5.
+    // Entries of a replay are in no journal that this set switched to. So the older journals stay
+    // until each table that a replay wrote to is flushed.
     Ok(oldest.filter(|oldest| replayed.is_none_or(|replayed| replayed < *oldest)))
 }
 
-/// The immutable ones of these tables that are complete, oldest first. Waits until their last
-/// numbers are visible.
+/// Waits until the last numbers of the immutable tables are visible, and returns these tables,
+/// oldest first. In a stopped set the last number of a table may never be visible: this table and
+/// the newer ones are left out, until a switch closes them below the batch that stopped the set. If
+/// none remains, its error is returned.
 fn complete<B>(shared: &Shared<B>, tables: &Tables<B>) -> Result<Vec<Arc<Slot>>> {
     let mut slots = Vec::new();
     for slot in tables.immutables.iter().rev() {
@@ -336,9 +344,10 @@ fn complete<B>(shared: &Shared<B>, tables: &Tables<B>) -> Result<Vec<Arc<Slot>>>
 
 impl<B> Drop for FlushJob<B> {
     fn drop(&mut self) {
-        // The set keeps the error.
+        // The set stores the error.
         let _ = self.refuse_damage();
-        // Before writers are woken: what nobody holds does not count as pinned.
+        // Drops the tables before it wakes writers: if this job is the last to hold them, they do
+        // not count as pinned.
         let (tables, last_sequence) = (self.slots.len() as u64, self.last_sequence());
         self.slots.clear();
         self.frozen.clear();
@@ -355,7 +364,7 @@ impl<B> Drop for FlushJob<B> {
             last_sequence,
             installed,
         });
-        // When nobody waits for this flush any more: it takes milliseconds.
+        // Last, because zeroing takes milliseconds and writers wait for the end of the flush.
         self.shared.buffers.recycler.zero();
     }
 }
@@ -373,8 +382,8 @@ mod tests {
     use crate::publication::Taken;
     use paranoid_memtable::WriteBatch;
 
-    /// The last numbers that tables had when a job asked belong to batches that are never finished
-    /// (FLUSH-JOB-3). Of the third table nothing is handed out.
+    /// The last numbers that the tables had before belong to batches that are never finished. A
+    /// switch lowers them: nothing of the third table is flushed.
     #[test]
     fn a_flush_of_a_stopped_set_ends_below_the_stop() {
         let shared = Shared::open(SetOptions::default(), Arc::new(())).unwrap();

@@ -1,15 +1,11 @@
-//! The flush thread: one thread beside a set that flushes whatever is sealed, with a function of the
-//! engine.
+//! The flush thread of a set: it flushes each table that is sealed, by a function of the engine.
 //!
 //! ```text
-//!   waits   until a table is sealed, or the active one is asked for        flushes   until nothing is left
-//!      a flush that fails, or ends without an install: it waits until `retry`, and writers do not wait for it
-//!      a panic: it ends; `close` says so
-//!      close, drop: it ends after the flush that is under way
+//!   waits until a table is sealed or the manager asks for the active one, and flushes all of them
+//!     a flush fails, or its job is dropped    waits until `retry`; writers do not wait for it
+//!     a panic                                 ends; `close` returns the error
+//!     close, drop                             ends after the flush under way
 //! ```
-//! * FLUSH-THREAD-1: whatever ends the thread, writers that count on it are woken and told that it
-//!   is gone.
-//!
 //! Any thread. The thread keeps its set alive until it has ended.
 
 #![forbid(unsafe_code)]
@@ -18,15 +14,15 @@ use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
 
-use crate::commit::Shared;
 use crate::flush_job::FlushJob;
+use crate::shared::Shared;
 use crate::thread_state::ThreadState;
 use crate::write_buffer_manager::Membership;
 use paranoid_memtable::{Error, Result, shown};
 
-/// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after
-/// the flush that is under way; tables that are sealed later stay. Made by
-/// [`start_flush_thread`](crate::MemTableSet::start_flush_thread).
+/// A thread that flushes the tables of one set as soon as they are sealed. Made by
+/// [`start_flush_thread`](crate::MemTableSet::start_flush_thread). A drop of this handle ends the
+/// thread after the flush under way; tables that are sealed later stay in the set.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -92,7 +88,7 @@ impl FlushThread {
         })
     }
 
-    /// Tries again after a flush failed. Without an error there is nothing to be tried.
+    /// Makes the thread try again after a flush failed. Does nothing without an error.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -123,8 +119,8 @@ impl FlushThread {
         self.set.thread_error()
     }
 
-    /// Ends the thread after the flush that is under way, and waits for that. What is sealed and
-    /// was not begun stays in the set.
+    /// Ends the thread after the flush under way, and waits for its end. Sealed tables whose flush
+    /// has not begun stay in the set.
     ///
     /// # Errors
     /// That of the last flush if it was not tried again, and `FlushPanicked` if the engine's
@@ -138,7 +134,8 @@ impl FlushThread {
             return Ok(());
         };
         self.set.change_thread(ThreadState::close);
-        // Dropped by its own function, it ends when that has returned.
+        // The engine's function drops the handle of its own thread: the thread ends after it
+        // returns.
         if thread.thread().id() == thread::current().id() {
             return Ok(());
         }
@@ -148,14 +145,15 @@ impl FlushThread {
 
 impl Drop for FlushThread {
     fn drop(&mut self) {
-        // `close` is for those who want to know.
+        // `close` returns the error.
         let _ = self.end();
     }
 }
 
 shown! { "FlushThread": impl [] FlushThread, |thread| { "error": thread.error() } }
 
-/// Says that the thread is gone, also when its function panics (FLUSH-THREAD-1).
+/// Records the end of the thread, also when its function panics. The change wakes the writers that
+/// count on the thread.
 struct Gone<'s>(&'s Membership);
 
 impl Drop for Gone<'_> {

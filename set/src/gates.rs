@@ -1,18 +1,19 @@
 //! Gates: where a set without a journal gives numbers to batches of many threads at once.
 //!
 //! ```text
-//!   closed   no gate has a table: numbers are given under the commit mutex
-//!   open     each gate has the active table. A batch locks the gate of its thread, reserves its space there, takes its numbers by one
-//!            addition, and unlocks the gate
+//!   closed   no gate has a table: batches take their numbers under the commit mutex
+//!   open     each gate has the active table. A batch locks the gate of its thread, reserves its
+//!            space in the table, takes its numbers by one addition, and unlocks the gate
 //! ```
-//! * GATES-1: gates are opened and closed under the commit mutex. Closing locks each gate once. So
-//!   after it every number that was given inside a gate counts, its batch has space in the table
-//!   that the gate had, and no number is given until the gates are opened.
-//! * GATES-2: a batch that has numbers cannot be refused. Whatever may be refused, must wait, or
-//!   changes tables goes by the commit mutex.
+//! * GATES-1: gates are opened and closed under the commit mutex, and closing locks each gate once.
+//!   So after it, no number that was taken inside a gate is above the returned one, each of those
+//!   batches has space in the table of the gate, and no further number is taken inside a gate until
+//!   `open`.
 //!
-//! Any thread. A gate is locked for as long as it takes to reserve space, and no comparator runs
-//! meanwhile.
+//! A batch that has its numbers cannot be refused any more. So a batch that may be refused, must
+//! wait, or changes tables takes the commit mutex instead.
+//!
+//! Any thread. A gate is locked while one batch reserves its space; no comparator runs meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -31,29 +32,29 @@ pub(crate) const GATES: usize = 16;
 #[cfg(loom)]
 pub(crate) const GATES: usize = 2;
 
-/// So many numbers before the last one there is the gates stay closed, and the commit mutex refuses
-/// what does not fit: more numbers than are given while they are open.
+/// Gates stay closed once fewer than this many sequence numbers are left, and a batch under the
+/// commit mutex is refused at their end. More than can be taken while gates are open.
 const NUMBERS_LEFT: u64 = 1 << 40;
 
 /// The gates of a set, to tables of type `T`.
 #[derive(Debug)]
 pub(crate) struct Gates<T> {
     gates: [Alone<Mutex<Gate<T>>>; GATES],
-    /// The last number that was given inside a gate, while they are open.
+    /// The last number that a batch took, while the gates are open.
     last: Alone<AtomicU64>,
 }
 
-/// What a thread holds while it takes numbers.
+/// The state of one gate, which a batch locks while it takes its numbers.
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
-    /// The active table, for as long as the gate is open.
+    /// The active table while the gate is open.
     active: Option<Loaded<T>>,
     /// Bytes reserved inside this gate since it was opened.
     reserved: u64,
 }
 
 impl<T> Gates<T> {
-    /// Closed gates.
+    /// Gates that are closed.
     pub(crate) fn new() -> Self {
         let gate = || {
             Alone(Mutex::new(Gate {
@@ -67,9 +68,9 @@ impl<T> Gates<T> {
         }
     }
 
-    /// Enters the gate of the thread of this number for a batch of so many bytes, and returns the
-    /// active table too. `None` if the gate is closed, or if batches would have reserved more than
-    /// `most` bytes inside it.
+    /// Locks the gate of a thread, by the thread's number, for a batch of so many bytes. Returns
+    /// the gate and the active table, or `None` if the gate is closed or batches would have
+    /// reserved more than `most` bytes inside it.
     #[inline(always)]
     pub(crate) fn enter(
         &self,
@@ -82,7 +83,7 @@ impl<T> Gates<T> {
         (gate.reserved.saturating_add(bytes) <= most).then_some((gate, active))
     }
 
-    /// Gives numbers to a batch that has its space, and leaves the gate.
+    /// Gives numbers to a batch that has its space, and unlocks the gate.
     #[inline(always)]
     pub(crate) fn number(
         &self,
@@ -91,8 +92,8 @@ impl<T> Gates<T> {
         bytes: u64,
     ) -> Taken {
         gate.reserved += bytes;
-        // ORDERING: Relaxed: numbers only need to differ; the lock of the gate orders them with
-        // what opens and closes it.
+        // ORDERING: Relaxed: numbers only need to differ. The lock of the gate orders them with
+        // `open` and `close`.
         let before = self.last.fetch_add(count, Ordering::Relaxed);
         Taken {
             first: before + 1,
@@ -100,8 +101,8 @@ impl<T> Gates<T> {
         }
     }
 
-    /// Opens all gates to the active table, after the number `last`, unless numbers are about to
-    /// end. Returns whether they are open. Under the commit mutex.
+    /// Opens all gates to the active table, for numbers after `last`. Returns false, with the gates
+    /// closed, if too few numbers are left. The caller has the commit mutex.
     pub(crate) fn open(&self, active: &Pointers<T>, last: SequenceNumber) -> bool {
         if last > SEQUENCE_MAX - NUMBERS_LEFT {
             return false;
@@ -114,8 +115,8 @@ impl<T> Gates<T> {
         true
     }
 
-    /// Closes all gates (GATES-1). Returns the last number, and the bytes reserved since they were
-    /// opened.
+    /// Closes all gates (GATES-1). Returns the last number that was taken, and the bytes reserved
+    /// since they were opened.
     pub(crate) fn close(&self) -> (SequenceNumber, u64) {
         let mut reserved = 0;
         for gate in &self.gates {

@@ -1,16 +1,11 @@
-//! Levels: files whose keys do not overlap, as one source.
+//! A level as one source: files whose keys do not overlap.
 //!
 //! ```text
-//!   [a .. f]   [g .. m)[m .. p)   [q .. z]        a range delete of [h, p) is cut at m, where the second file begins
-//!                       ^
+//!   [a .. f]   [g .. m)[m .. p)   [q .. z]     a range delete of [h, p) is cut at m
+//!                       ^                      m is the first key of the third file
 //! ```
-//! * LEVEL-1: a file is opened when a move or a question comes to it, and not before.
-//! * LEVEL-2: a file that cannot be opened is an error of the move that comes to it; the next step
-//!   continues in the file beside it.
-//! * LEVEL-3: bounds ascend and do not overlap. So a key has at most one file, and all its versions
-//!   are in that file.
-//! * LEVEL-4: a file answers inside its bounds alone: its range tombstones are clipped to them, and
-//!   an entry outside is an error.
+//! A key is inside the bounds of at most one file, which has all its versions. A file is opened by
+//! the first move or question that needs it.
 //!
 //! One thread at a time moves a source.
 
@@ -23,8 +18,8 @@ use std::sync::Arc;
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Comparator, Error, Kind, Result, SequenceNumber, shown};
 
-/// Files of a level, whose keys do not overlap, as one source, which opens a file when it comes to
-/// it.
+/// A level as one source: files whose keys do not overlap. The source opens a file only when a move
+/// or a question needs it.
 ///
 /// ```
 /// use std::ops::Bound::{Excluded, Included};
@@ -34,7 +29,7 @@ use paranoid_memtable::{Comparator, Error, Kind, Result, SequenceNumber, shown};
 /// use paranoid_set::LevelSource;
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let open = |place| {
-///     let file = MemTable::default(); // stands for file number `place` of the level
+///     let file = MemTable::default(); // in place of file number `place` of the level
 ///     file.put(1, ["b", "k"][place], b"value")?;
 ///     file.delete_range(2, ["c", "g"][place], ["g", "j"][place])?; // [c, j), cut at g
 ///     Ok(file.source())
@@ -52,24 +47,24 @@ pub struct LevelSource<'s> {
     files: Files<'s>,
     /// The key of the entry that the last move led to.
     key: Vec<u8>,
-    /// Set while a move runs: a move that finds it set knows that the one before panicked.
+    /// Set while a move runs. A move that finds it set knows that the move before it panicked.
     is_moving: bool,
 }
 
-/// The first key of a file, and its end.
+/// The first key and the end of a file.
 type FileBounds = (Vec<u8>, Bound<Vec<u8>>);
 
 impl<'s> LevelSource<'s> {
-    /// A source over files. `bounds` has the first key and the end of each file, range tombstones
-    /// included: `Included` for the last key of an entry, `Excluded` for the end of a range
-    /// tombstone that is after every entry, as `Written::bounds` of `paranoid-sst` has them. The
-    /// bounds ascend and do not overlap. So where a level is cut at a key, the file before ends
-    /// with that key excluded, all versions of the key are in the file after, and a range tombstone
-    /// over the key is cut in two. `open` is given a file's place in `bounds`.
+    /// A source over files. `bounds` lists each file's first key and end, range tombstones
+    /// included. The end is `Included` for the last key of an entry, and `Excluded` for the end of
+    /// a range tombstone after every entry; `Written::bounds` of `paranoid-sst` has this form. The
+    /// bounds ascend and do not overlap. Where a level is cut at a key, the first file ends with
+    /// that key excluded, the second file has all versions of the key, and a range tombstone over
+    /// the key is cut in two. `open` gets a file's place in `bounds`.
     ///
-    /// A file whose range tombstones reach past its bounds deletes nothing outside them. A
+    /// A range tombstone that reaches past the bounds of its file deletes nothing outside them. A
     /// [`Compaction`](crate::Compaction) refuses a range tombstone that reaches past an included
-    /// end, because no range ends there. O(files).
+    /// end, because the cut range would have no end. O(files).
     ///
     /// ```
     /// use std::ops::Bound::{Excluded, Included};
@@ -86,10 +81,13 @@ impl<'s> LevelSource<'s> {
     ///
     /// # Errors
     /// `InvalidArgument` for a file that ends before it begins, and for files that overlap or are
-    /// not in order. That includes a file that ends with the first key of the next one: the
-    /// versions of a key are in one file. Moves return `InvalidArgument` for an entry outside the
-    /// bounds of its file, and `ReaderPanicked` for a step after a move that panicked, until the
-    /// next seek.
+    /// not in order. A file that includes the first key of the next one overlaps it.
+    ///
+    /// Moves of the source return
+    ///
+    /// - `InvalidArgument` for an entry outside the bounds of its file;
+    /// - `ReaderPanicked` for a step after a move that panicked, until the next seek;
+    /// - the errors of `open`; the next step continues in the file beside it.
     pub fn new(
         order: Arc<dyn Comparator>,
         bounds: Vec<(Vec<u8>, Bound<Vec<u8>>)>,
@@ -123,13 +121,13 @@ impl<'s> LevelSource<'s> {
         })
     }
 
-    /// Number of files that end before a key.
+    /// The number of files that end before a key.
     fn before(&self, key: &[u8]) -> usize {
         self.bounds
             .partition_point(|(_, end)| !is_before_end(&*self.order, key, end))
     }
 
-    /// The place of the file that may have a key (LEVEL-3).
+    /// The place of the only file that may have a key.
     fn place_of(&self, key: &[u8]) -> Option<usize> {
         Some(self.before(key)).filter(|place| self.is_inside(*place, key))
     }
@@ -141,7 +139,7 @@ impl<'s> LevelSource<'s> {
         })
     }
 
-    /// Makes a move, and copies the key to which it leads.
+    /// Makes a move, and copies the key of the entry that it reaches.
     fn find(&mut self, to: SourceMove<'_>) -> Result<Option<(SequenceNumber, Kind)>> {
         let (here, is_open) = (self.files.here.0, self.files.here.1.is_some());
         let is_forward = matches!(
@@ -155,7 +153,7 @@ impl<'s> LevelSource<'s> {
         let (mut place, mut to) = match to {
             SourceMove::First => (0, to),
             SourceMove::Last => (self.bounds.len().wrapping_sub(1), to),
-            // A file that could not be opened is passed (LEVEL-2).
+            // A step skips a file that could not be opened.
             SourceMove::Next if !is_open => (here.saturating_add(1), SourceMove::First),
             SourceMove::Prev if !is_open => (here.wrapping_sub(1), SourceMove::Last),
             SourceMove::Next | SourceMove::Prev => (here, to),
@@ -258,7 +256,7 @@ impl SortedSource for LevelSource<'_> {
         let (bounds, file) = (&self.bounds[place], self.files.ask(place)?);
         Ok(file.cover(order, key, snapshot)?.map(|cover| {
             let span = cover.span.map(|span| clipped(order, bounds, span));
-            // The clipped span of the included last key is without it.
+            // A span that ends at the included last key does not contain it: no span then.
             Cover {
                 span: span.filter(|(_, end)| order.compare(key, end).is_lt()),
                 ..cover
@@ -280,20 +278,20 @@ type File<'s> = Box<dyn SortedSource + 's>;
 /// Opens the file at a place of a level.
 type Open<'s> = Box<dyn FnMut(usize) -> Result<File<'s>> + Send + 's>;
 
-/// A place, and its file unless that could not be opened.
+/// A place, and its file unless the file could not be opened.
 type Opened<'s> = (usize, Option<File<'s>>);
 
-/// The files that are open.
+/// The open files, at most two.
 struct Files<'s> {
     open: Open<'s>,
-    /// The file in which the source is.
+    /// The file that the source is in.
     here: Opened<'s>,
-    /// Another one, in which the source was, or which was asked for range tombstones.
+    /// Another file: the source was in it before, or a question opened it.
     asked: Opened<'s>,
 }
 
 impl<'s> Files<'s> {
-    /// The file at a place, in which the source is from now on.
+    /// The file at a place. The source moves to it.
     fn go_to(&mut self, place: usize) -> Result<&mut File<'s>> {
         if self.here.0 != place {
             std::mem::swap(&mut self.here, &mut self.asked);
@@ -301,7 +299,7 @@ impl<'s> Files<'s> {
         opened(&mut self.here, &mut self.open, place)
     }
 
-    /// The file at a place, for a question. The source stays where it is.
+    /// The file at a place, for a question. The source does not move.
     fn ask(&mut self, place: usize) -> Result<&mut File<'s>> {
         let is_here = self.here.0 == place && self.here.1.is_some();
         opened(
@@ -316,7 +314,7 @@ impl<'s> Files<'s> {
     }
 }
 
-/// Puts the file at a place there, unless that is the one that is there.
+/// Opens the file at a place, unless `file` has it already.
 fn opened<'f, 's>(
     file: &'f mut Opened<'s>,
     open: &mut Open<'s>,
@@ -331,7 +329,7 @@ fn opened<'f, 's>(
     }
 }
 
-/// Whether a key is before the end of a file, or its included last key.
+/// Whether a key is before the end of a file, or is its included last key.
 fn is_before_end(order: &dyn Comparator, key: &[u8], end: &Bound<Vec<u8>>) -> bool {
     match end {
         Bound::Included(last) => order.compare(key, last).is_le(),
@@ -340,7 +338,7 @@ fn is_before_end(order: &dyn Comparator, key: &[u8], end: &Bound<Vec<u8>>) -> bo
     }
 }
 
-/// The part of a range from the first key of a file on, and before its end (LEVEL-4).
+/// The part of a range tombstone inside the bounds of its file. Outside them it deletes nothing.
 fn clipped<'k>(
     order: &dyn Comparator,
     bounds: &'k FileBounds,

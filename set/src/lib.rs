@@ -1,17 +1,17 @@
-//! The write path of an engine: several tables behind one handle, from the batch to the engine's
+//! The write path of an engine: one handle over several tables, from the batch to the engine's
 //! files.
 //!
-//! A [`MemTableSet`] keeps one active table and those that are not flushed yet, and the engine's
-//! own version of its files, the *base*: any type `B`, such as a list of files. The engine makes
-//! batches, flushes tables into files, and reads its files. The set does what lies between.
+//! A [`MemTableSet`] keeps one active table, the tables that are not flushed yet, and the *base*,
+//! the engine's own version of its files: any type `B`, such as a list of files. The engine makes
+//! batches, writes files, and reads its files. The set does the rest.
 //!
 //! # Writing
 //!
-//! The set gives sequence numbers: each entry of a batch takes the next one. A batch is checked
-//! before it has numbers, so a batch that is refused changes nothing. Then it is in the
-//! [`Journal`], then in the active table, and at last, after all batches before it, it becomes
-//! visible, as a whole. [`Durability`] says how long a write waits for the journal: until its batch
-//! is copied, written by one thread for all that wait, or synced; [`WriteOptions`] how long it
+//! The set gives sequence numbers: each entry of a batch takes the next one. The set checks a batch
+//! before it has numbers, so a refused batch changes nothing. Then the batch goes into the
+//! [`Journal`] and into the active table. It becomes visible as a whole, after all batches before
+//! it. [`Durability`] says how long a write waits for the journal: until its batch is copied, is
+//! written by one thread for all that wait, or is synced. [`WriteOptions`] says how long a write
 //! waits for memory.
 //!
 //! ```
@@ -28,13 +28,13 @@
 //!
 //! # Reading
 //!
-//! A [`View`] is what the set shows at one number: tables and base belong together, so a flush that
-//! ends meanwhile neither hides an entry nor shows it twice. It keeps the memory of its tables. A
-//! [`Snapshot`] keeps none: flushes keep the versions that it needs, and
-//! [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not
-//! decide ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound),
-//! [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base,
-//! at the view's number. [`View::merging_get`], [`View::merging_multi_get`] and
+//! A [`View`] is the set at one number. Its tables and its base belong together, so a flush that
+//! ends meanwhile neither hides an entry nor shows it twice. A view keeps the memory of its tables.
+//! A [`Snapshot`] keeps no memory: flushes keep the versions that the snapshot needs, and
+//! [`view_at`](MemTableSet::view_at) reads at it at any time. If the tables do not decide
+//! ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound),
+//! [`Base::Below`](paranoid_memtable::read::Base::Below)), the engine looks in the view's base, at
+//! the view's number. [`View::merging_get`], [`View::merging_multi_get`] and
 //! [`View::merging_cursor`] read both in one call.
 //!
 //! ```
@@ -54,8 +54,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A snapshot is registered with its set, so that flushes keep what it sees. A number alone does
-//! not read a set:
+//! A snapshot is registered with its set, so that flushes keep the versions that it sees. A plain
+//! number cannot read a set:
 //!
 //! ```compile_fail,E0308
 //! use paranoid_set::{MemTableSet, SetOptions};
@@ -65,12 +65,12 @@
 //!
 //! # Flushing
 //!
-//! A full active table is replaced by an empty one at the next write. A thread of the engine, or
-//! one that [`start_flush_thread`](MemTableSet::start_flush_thread) makes, takes the immutable ones
-//! as a [`FlushJob`], writes one file of them, and installs the new base.
-//! [`flush_and_wait`](MemTableSet::flush_and_wait) returns when that is done. Only `install`
-//! changes the set: a job that is dropped before, because the disk is full for example, leaves
-//! every table where it was.
+//! The next write replaces a full active table by an empty one. A thread of the engine, or the
+//! thread that [`start_flush_thread`](MemTableSet::start_flush_thread) makes, takes the immutable
+//! tables as a [`FlushJob`], writes them into one file, and installs the new base.
+//! [`flush_and_wait`](MemTableSet::flush_and_wait) returns after the install. Only `install`
+//! changes the set: a job that is dropped before, for example because the disk is full, leaves
+//! every table in the set.
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
@@ -101,11 +101,11 @@
 //!
 //! # Compacting
 //!
-//! Which files are merged, and when, the engine decides. The merge is [`Compaction`], the one that
-//! a flush uses: what no snapshot needs is dropped, operands are combined, single deletes meet
-//! their puts, and at the lowest level tombstones go. [`replace_base`](MemTableSet::replace_base)
-//! installs the new version under views that go on. Who does what, step by step:
-//! [guide](paranoid_memtable::guide::compaction).
+//! The engine decides which files are merged, and when. [`Compaction`] is the merge, the same that
+//! a flush uses. It drops versions that no reader needs, combines merge operands, drops single
+//! deletes with their puts, and drops tombstones at the lowest level.
+//! [`replace_base`](MemTableSet::replace_base) installs the new version; open views keep the old
+//! one. The [guide](paranoid_memtable::guide::compaction) has the steps.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -113,7 +113,7 @@
 //! use paranoid_memtable::tombstone::Fragment;
 //! use paranoid_memtable::{Bytewise, MemTable};
 //! use paranoid_set::{Compaction, MemTableSet, SetOptions};
-//! /// Tables stand for files.
+//! /// A table in place of a file.
 //! struct Writer(MemTable);
 //! impl FlushSink for Writer {
 //!     fn entry(&mut self, it: FlushEntry<'_>) -> Result<(), SinkError> {
@@ -130,7 +130,7 @@
 //! older.put(1, "apple", "green")?;
 //! newer.put(2, "apple", "red")?;
 //! let set = MemTableSet::open(SetOptions::builder().last_sequence(2).build()?, vec![newer, older])?;
-//! let view = set.view(); // before the snapshots are asked for
+//! let view = set.view(); // before the call of `snapshots`
 //! let sources = view.base().iter().map(|file| file.source()).collect();
 //! let merged = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources).to_lowest_level();
 //! let mut file = Writer(MemTable::default());
@@ -146,23 +146,23 @@
 //! # Memory
 //!
 //! [`max_write_buffer_number`](SetOptionsBuilder::max_write_buffer_number) limits the tables of one
-//! set, a [`WriteBufferManager`] the bytes of several sets. A write beyond a limit waits for a
-//! flush that is under way, until [`stall_timeout`](SetOptionsBuilder::stall_timeout) or its own
-//! [`deadline`](WriteOptions::deadline); if there is none, it is refused at once. Only what is not
-//! flushed makes writers wait. Views, cursors, pinned values and jobs that keep flushed tables in
-//! memory are counted apart, as [`pinned_bytes`](SetStats::pinned_bytes), with [how
-//! long](SetStats::pinned_for). [`stats`](MemTableSet::stats) has these counts, and a [`Listener`]
-//! is told of switches, flushes, stalls and stops.
+//! set; a [`WriteBufferManager`] limits the bytes of several sets. A write past a limit waits for a
+//! running flush, until [`stall_timeout`](SetOptionsBuilder::stall_timeout) or its own
+//! [`deadline`](WriteOptions::deadline). If no flush runs, the write is refused at once. Only
+//! unflushed tables make writers wait. Flushed tables that views, cursors, pinned values and jobs
+//! keep in memory are counted apart: [`pinned_bytes`](SetStats::pinned_bytes) has their bytes, and
+//! [`pinned_for`](SetStats::pinned_for) says for how long. [`stats`](MemTableSet::stats) returns
+//! these counts. A [`Listener`] gets switches, flushes, stalls and stops.
 //!
 //! # Recovering
 //!
-//! A set is opened over the base and its last number; what the journal has after that number is
-//! replayed. A [`FileJournal`] keeps the files of the time before until its recovery has
-//! [ended](JournalRecovery::replay) with `Ok` and all replayed batches are flushed; a journal of
-//! the engine's own [must do the same](Journal::flushed). Tables are sealed as a replay fills them,
-//! and limits hold: a log of many tables needs a flush thread, or somebody who flushes when the
-//! replay of a batch ends in `WriteStall`. [`FileJournal`] is a journal of files, whose recovery
-//! hands the batches out.
+//! A set is opened over the base and its last number. Then the batches of the journal after that
+//! number are replayed. [`FileJournal`] is a journal of files, and its recovery delivers these
+//! batches. It keeps the files of earlier runs until the recovery has
+//! [ended](JournalRecovery::replay) with `Ok` and all replayed batches are flushed. A journal of
+//! the engine's own [must do the same](Journal::flushed). A replay fills and seals tables under the
+//! same limits as writes. So a log of many tables needs a flush thread, or a flush whenever the
+//! replay of a batch ends in `WriteStall`.
 //!
 //! ```
 //! use paranoid_memtable::{Lookup, WriteBatch};
@@ -184,15 +184,15 @@
 //!
 //! | error | what it means | what to do |
 //! | --- | --- | --- |
-//! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge` | the batch is refused; nothing is changed | mend the batch |
-//! | `Corruption` from a write | the batch was damaged before it had numbers | make it anew |
-//! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
-//! | `MemTableFull` | the batch fits no empty table; nothing is changed, and no table is sealed | split it; in a recovery, open with a larger hard limit |
+//! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge` | the batch is refused; nothing is changed | fix the batch |
+//! | `Corruption` from a write | the batch was damaged before it had numbers | make the batch again |
+//! | `Corruption` from a read | damaged memory may hide the answer; other reads are not affected | report it; a flush shows whether entries are lost |
+//! | `MemTableFull` | the batch fits no empty table; nothing is changed, and no table is sealed | split the batch; in a recovery, open with a larger hard limit |
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
-//! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; if it has `waited` for no time, nothing flushes: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
+//! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up; [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; if `waited` is zero, no flush runs: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
 //! | an error of the journal's `append` or `switch` | the batch is refused; nothing is changed | as the journal says |
-//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, a write or a sync of the journal failed, or a flush met damage; reads go on | [flush](MemTableSet::flush_and_wait) what is visible, after damage with [`salvage`](FlushJob::salvage) if there is no journal; then open anew from base and journal |
-//! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
+//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, a write or a sync of the journal failed, or a flush met damage; reads continue | [flush](MemTableSet::flush_and_wait) the visible entries (after damage without a journal: [`salvage`](FlushJob::salvage)); then open the set again from base and journal |
+//! | `Sink` | the file was not written; the set is unchanged | discard the file, and flush again |
 //! | [`Merge`](paranoid_memtable::Error::Merge) | the merge operator refused this key | report it |
 //!
 //! ```
@@ -236,6 +236,7 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod journal;
 pub(crate) mod file_journal;
 pub(crate) mod thread_state;
 pub(crate) mod write_buffer_manager;
@@ -247,6 +248,7 @@ pub(crate) mod publication;
 pub(crate) mod swapped;
 pub(crate) mod gates;
 pub(crate) mod journal_turns;
+pub(crate) mod journal_copy;
 pub(crate) mod tables;
 pub(crate) mod snapshots;
 pub(crate) mod merge_operator;
@@ -255,7 +257,10 @@ pub(crate) mod merging_source;
 pub(crate) mod merging_cursor;
 pub(crate) mod view;
 pub(crate) mod level_source;
+pub(crate) mod shared;
+pub(crate) mod switch;
 pub(crate) mod commit;
+pub(crate) mod compaction_input;
 pub(crate) mod compaction;
 pub(crate) mod salvage;
 pub(crate) mod flush_job;
@@ -266,13 +271,13 @@ pub(crate) mod table_set;
 mod loom;
 
 pub use compaction::Compaction;
-pub use file_journal::journal_trait::Journal;
 pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode,
     Replayed, Storage, StorageFile,
 };
 pub use flush_job::FlushJob;
 pub use flush_thread::FlushThread;
+pub use journal::Journal;
 pub use level_source::LevelSource;
 pub use listener::{Listener, SetEvent};
 pub use merge_operator::MergeOperator;

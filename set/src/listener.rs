@@ -1,9 +1,8 @@
-//! Listeners: an engine is told what its set does.
+//! Listeners: the events of a set, and their delivery to the engine.
 //!
-//! * LISTENER-1: a listener is called without any lock of the set, by a thread that works for the
-//!   set. What happens under a lock is noted there, and told once the lock is free. A batch with
-//!   numbers ends before anything is told, because a listener may wait for it.
-//! * LISTENER-2: a listener that panics changes nothing: the panic ends in this file.
+//! An event is queued, often under a lock, and delivered by a thread that has no lock of the set:
+//! the thread that queued it, or one that delivers at the same time. A batch with numbers ends
+//! before its thread delivers events, because a listener may wait for the batch.
 //!
 //! Any thread.
 
@@ -17,9 +16,10 @@ use std::time::Duration;
 use paranoid_memtable::sibling::{IS_TRACED, Mutex, stalled, stopped};
 use paranoid_memtable::{Error, SequenceNumber, StallCause};
 
-/// Is told what a set does. Called by the thread that did it, without any lock of the set, so it
-/// may call the set; that thread goes on when the call returns. Several threads may call it at
-/// once, and then order is not promised. A panic in it is caught and changes nothing.
+/// Receives the events of a set. A thread that works for the set calls the listener, usually the
+/// one that caused the event, and continues when the call returns. The thread has no lock of the
+/// set, so the listener may call the set. Several threads may call the listener at once, in any
+/// order. A panic of the listener is caught and changes nothing.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -45,11 +45,11 @@ use paranoid_memtable::{Error, SequenceNumber, StallCause};
 /// # Ok(()) }
 /// ```
 pub trait Listener: Send + Sync {
-    /// Takes an event.
+    /// Receives one event.
     fn event(&self, event: &SetEvent);
 }
 
-/// What happened in a set: see [`Listener`].
+/// An event of a set: see [`Listener`].
 ///
 /// ```
 /// use paranoid_set::SetEvent;
@@ -65,12 +65,12 @@ pub trait Listener: Send + Sync {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum SetEvent {
-    /// An empty table became the active one.
+    /// An empty table has become the active one.
     #[non_exhaustive]
     Switched {
-        /// Number of the table that was active and can be flushed now.
+        /// Number of the table that was active, and can be flushed now.
         sealed: u64,
-        /// Number of the active one.
+        /// Number of the table that is active now.
         active: u64,
     },
     /// A flush job was installed or dropped.
@@ -78,41 +78,41 @@ pub enum SetEvent {
     FlushEnded {
         /// The last sequence number of its tables.
         last_sequence: SequenceNumber,
-        /// Number of tables that the new base replaced; 0 if the job was dropped without an
+        /// Number of tables that the new base replaces; 0 if the job was dropped without an
         /// install.
         installed: u64,
     },
-    /// A flush was installed, and the journal could not remove what is flushed. The next install
+    /// A flush was installed, but the journal could not remove flushed batches. The next install
     /// tries again.
     #[non_exhaustive]
     JournalKept {
-        /// The error of [`Journal::obsolete_before`](crate::Journal::obsolete_before).
+        /// The error of [`Journal::flushed`](crate::Journal::flushed).
         cause: Error,
     },
-    /// A write or a switch found a budget used up.
+    /// A write or a switch has found a budget used up.
     #[non_exhaustive]
     StallBegun {
-        /// Which one.
+        /// The budget that is used up.
         cause: StallCause,
     },
-    /// That write or switch goes on, or is refused.
+    /// A stalled write or switch continues, or is refused.
     #[non_exhaustive]
     StallEnded {
-        /// How long it waited; zero if nobody could make room.
+        /// How long it waited; zero if no flush could make room.
         waited: Duration,
-        /// Why it is refused, if it is.
+        /// The budget that is used up, if it is refused.
         refused: Option<StallCause>,
     },
-    /// The set is read-only: because of damage that a flush met, a batch that was not finished, or
-    /// a failed write or sync.
+    /// The set has become read-only: a flush met damage, a batch was not finished, or a write or a
+    /// sync of the journal failed.
     #[non_exhaustive]
     Stopped {
-        /// The cause; of damage it has the report.
+        /// The error that writes get from now on. After damage it has the report.
         cause: Error,
     },
 }
 
-/// Undelivered events, and the listener.
+/// The listener, and the events that are not delivered yet.
 pub(crate) struct Reports {
     listener: Option<Arc<dyn Listener>>,
     pending: Mutex<VecDeque<SetEvent>>,
@@ -126,7 +126,7 @@ impl Reports {
         }
     }
 
-    /// Queues an event for `deliver`; the caller may hold locks.
+    /// Queues an event. The caller may hold locks, and calls `deliver` without them.
     pub(crate) fn note(&self, event: impl FnOnce() -> SetEvent) {
         if self.has_audience() {
             let event = event();
@@ -134,7 +134,8 @@ impl Reports {
         }
     }
 
-    /// Delivers queued events (LISTENER-1). While this thread panics the next one does.
+    /// Delivers queued events. The caller has no lock. A thread that panics leaves the events to
+    /// the next caller.
     #[inline(always)]
     pub(crate) fn deliver(&self) {
         if self.has_audience() {
@@ -147,7 +148,7 @@ impl Reports {
         while !std::thread::panicking()
             && let Some(event) = self.next()
         {
-            // LISTENER-2.
+            // A panic of the listener ends here.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 match &event {
                     SetEvent::StallBegun { cause } => stalled(cause),

@@ -1,5 +1,5 @@
-//! Models of the set's small protocols: every interleaving of two or three threads that loom finds.
-//! Each model names the planted bugs that turn it red.
+//! Models of the set's small protocols: loom runs every interleaving of two or three threads. Each
+//! model names the planted bugs that turn it red.
 
 #![forbid(unsafe_code)]
 
@@ -9,13 +9,13 @@ use paranoid_memtable::sibling::model::{check, spawn};
 use paranoid_memtable::sibling::{AtomicU64, Mutex, Ordering};
 use paranoid_memtable::{ArenaRecycler, Error, StallCause};
 
-use crate::commit::Shared;
-use crate::file_journal::journal_trait::Journal;
 use crate::flush_job::replace_base;
 use crate::gates::Gates;
+use crate::journal::Journal;
 use crate::journal_turns::Logged;
 use crate::options::{Durability, SetOptions};
 use crate::publication::{Publication, Taken};
+use crate::shared::Shared;
 use crate::snapshots::Registry;
 use crate::swapped::{Pointers, Swapped};
 use crate::tables::LastNumber;
@@ -23,7 +23,7 @@ use crate::thread_state::ThreadState;
 use crate::view::read_at;
 use crate::write_buffer_manager::{Buffers, FlushEnd, FlushWait, Membership, Phase, Stall};
 
-/// Red for `swaps_shard_by_shard`.
+/// After a thread has loaded the new value, it loads no older one. Red for `swaps_shard_by_shard`.
 #[test]
 fn loom_a_swap_is_one_store() {
     check(|| {
@@ -40,14 +40,15 @@ fn loom_a_swap_is_one_store() {
     });
 }
 
-/// Entries as words: 1 once they are inserted.
+/// Entries as words, each 1 once it is inserted.
 type Entries = [AtomicU64; 4];
 
+/// Entries that are not inserted.
 fn entries() -> Arc<Entries> {
     Arc::new(std::array::from_fn(|_| AtomicU64::new(0)))
 }
 
-/// Inserts entries and publishes their numbers.
+/// Inserts the entries of a commit, and publishes their numbers.
 fn commit(entries: &Entries, publication: &Publication, first: u64, last: u64) {
     for number in first..=last {
         // ORDERING: Relaxed: `visible` publishes it.
@@ -60,7 +61,7 @@ fn commit(entries: &Entries, publication: &Publication, first: u64, last: u64) {
     );
 }
 
-/// What is visible, all of which is inserted.
+/// Returns the visible number, after it checked that all entries up to it are inserted.
 fn see(entries: &Entries, publication: &Publication) -> u64 {
     let visible = publication.visible();
     for entry in &entries[..visible as usize] {
@@ -70,7 +71,8 @@ fn see(entries: &Entries, publication: &Publication) -> u64 {
     visible
 }
 
-/// Red for `publishes_out_of_order`, `publication_wakes_nobody`, `mark_left_in_secret`,
+/// Commits become visible whole, in order, and return once they are visible. Red for
+/// `publishes_out_of_order`, `publication_wakes_no_commit`, `mark_left_in_secret`,
 /// `publication_forgets_marks`.
 #[test]
 fn loom_numbers_become_visible_in_order() {
@@ -90,8 +92,8 @@ fn loom_numbers_become_visible_in_order() {
     });
 }
 
-/// A commit whose place another one may need waits until that one is visible (PUBLICATION-5). Red
-/// for `mark_left_early`.
+/// A commit whose place an earlier one may need waits until that one is visible (PUBLICATION-3).
+/// Red for `mark_left_early`.
 #[test]
 fn loom_a_commit_far_ahead_waits_for_its_place() {
     check(|| {
@@ -107,10 +109,10 @@ fn loom_a_commit_far_ahead_waits_for_its_place() {
     });
 }
 
-/// What is after a commit that stopped gets the cause and never becomes visible; nobody waits for
-/// it.
+/// A commit after one that stopped gets the cause, and does not wait. Earlier commits become
+/// visible.
 #[test]
-fn loom_a_stop_frees_who_waits() {
+fn loom_a_stop_frees_waiting_commits() {
     check(|| {
         let publication = Arc::new(Publication::new(0));
         let (before, after, stopped) = (
@@ -132,8 +134,8 @@ fn loom_a_stop_frees_who_waits() {
     });
 }
 
-/// Whoever waits for the end of all commits after a stop comes back after the last of them has, and
-/// none after it is acknowledged.
+/// After a stop, `wait_until_ended` returns once all commits have ended, and no later commit is
+/// acknowledged.
 #[test]
 fn loom_the_end_of_a_stopped_set_comes() {
     check(|| {
@@ -159,7 +161,7 @@ fn loom_the_end_of_a_stopped_set_comes() {
     });
 }
 
-/// A snapshot that a flush does not know sees the flushed table whole. Red for
+/// A snapshot that is not in a flush's list sees the flushed table whole (SNAPSHOT-1). Red for
 /// `flush_reads_snapshots_early`.
 #[test]
 fn loom_a_flush_knows_every_older_snapshot() {
@@ -185,9 +187,9 @@ fn loom_a_flush_knows_every_older_snapshot() {
     });
 }
 
-/// Who waits for a flush comes back at its end. Red for `flush_end_wakes_nobody`.
+/// A writer that waits for a flush returns at its end. Red for `flush_end_wakes_no_writer`.
 #[test]
-fn loom_the_end_of_a_flush_wakes_who_waits() {
+fn loom_the_end_of_a_flush_wakes_waiting_writers() {
     check(|| {
         let set = Arc::new(Membership::new(
             Buffers::new(u64::MAX),
@@ -206,10 +208,10 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
     });
 }
 
-/// Who waits until a table is flushed comes back when it is, or when nobody flushes it. Red for
-/// `flush_end_wakes_nobody`.
+/// A thread that waits for the flush of one table returns when the table is flushed, and when its
+/// flush is left. Red for `flush_end_wakes_no_writer`.
 #[test]
-fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
+fn loom_the_end_of_a_flush_frees_waits_for_one_table() {
     for end in [FlushEnd::Installed, FlushEnd::Left] {
         check(move || {
             let set = Arc::new(Membership::new(
@@ -240,7 +242,7 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
     }
 }
 
-/// Waits as a writer without bytes and without a deadline; returns whether there is room.
+/// Waits as a writer without bytes and without a deadline. Returns whether there is room.
 fn wait_for_room(set: &Membership) -> bool {
     let mut stall = Stall::default();
     while let Err(cause) = set.admit(0) {
@@ -251,8 +253,8 @@ fn wait_for_room(set: &Membership) -> bool {
     true
 }
 
-/// The flush thread comes to work when a table is sealed, before or after it begins to wait. Red
-/// for `seal_wakes_nobody`.
+/// The flush thread works once a table is sealed, before or after the thread begins to wait. Red
+/// for `seal_wakes_no_thread`.
 #[test]
 fn loom_a_sealed_table_wakes_the_flush_thread() {
     check(|| {
@@ -263,7 +265,7 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
         let (table, of_thread) = (set.count_table(), Arc::clone(&set));
         set.begin_thread().unwrap();
         let thread = spawn(move || assert!(of_thread.wait_for_work()));
-        // A table that is dropped wakes the thread as well.
+        // The table is dropped last: a dropped table wakes the thread as well.
         let sealing = Arc::clone(&table);
         let writer = spawn(move || sealing.leave(Phase::Sealed, 1));
         writer.join().unwrap();
@@ -272,9 +274,9 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
     });
 }
 
-/// A thread that fails and is told to end, beside a writer that counts on it: both come back.
+/// A flush thread that fails and then ends, beside a writer that counts on it: both return.
 #[test]
-fn loom_the_end_of_the_flush_thread_frees_who_waits() {
+fn loom_the_end_of_the_flush_thread_frees_waiting_writers() {
     check(|| {
         let set = Arc::new(Membership::new(
             Buffers::new(10),
@@ -293,12 +295,13 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
         });
         let writer = spawn(move || wait_for_room(&of_writer));
         thread.join().unwrap();
-        assert!(!writer.join().unwrap(), "nobody flushes");
+        assert!(!writer.join().unwrap(), "no thread flushes");
         drop(table);
     });
 }
 
-/// A flush in one set lets the writer of another one go on, before or after it begins to wait.
+/// A flush of one set makes room for a writer of another, before or after the writer begins to
+/// wait.
 #[test]
 fn loom_a_flush_makes_room_for_another_set() {
     check(|| {
@@ -324,13 +327,14 @@ fn loom_a_flush_makes_room_for_another_set() {
     });
 }
 
-/// Two tables: what a view loads, without the tables themselves.
+/// The active table as a view loads it: its last number, and the numbers that its view has.
 struct Active {
     last: Arc<LastNumber>,
     has: Vec<u64>,
 }
 
-/// A view reads no number of a table that it does not have. Red for `read_forgets_closed_table`.
+/// A view reads no number of a table that it does not have (TABLES-1). Red for
+/// `read_forgets_closed_table`.
 #[test]
 fn loom_a_view_beside_a_switch_has_no_gap() {
     check(|| {
@@ -364,11 +368,11 @@ fn loom_a_view_beside_a_switch_has_no_gap() {
     });
 }
 
-/// Numbers that were appended, written and synced. A write takes what was appended, and puts it
-/// down later.
+/// A journal that counts the numbers that were appended, written and synced. A write takes the
+/// appended numbers, and stores them later.
 #[derive(Default)]
 struct Counting {
-    /// What the next writes answer, from the last one on.
+    /// The answers of the next writes, the last one first.
     outcomes: Mutex<Vec<Result<(), Error>>>,
     queue: Mutex<Vec<u64>>,
     written: Mutex<Vec<u64>>,
@@ -420,8 +424,8 @@ fn append(commit: &Mutex<u64>, journal: &Counting, logged: &Logged) -> Taken {
     }
 }
 
-/// Commits of two threads: what is visible is written, in order, and each returns once it is
-/// visible.
+/// Commits of two threads: visible batches are written, in order, and each commit returns once it
+/// is visible.
 fn append_beside(durability: Durability) {
     let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
     let (commit, order) = (Arc::new(Mutex::new(0)), Arc::new(Publication::new(0)));
@@ -454,22 +458,22 @@ fn append_beside(durability: Durability) {
     assert_eq!(*journal.written.lock(), [1, 2], "in order");
 }
 
-/// Red for `sync_covers_later_appends`, `turn_ends_in_silence`, `turn_sleeps_in_secret`,
-/// `turn_sleeps_late`.
+/// A sync covers only what was appended before it (LEADER-1). Red for `sync_covers_later_appends`,
+/// `turn_ends_in_silence`, `turn_sleeps_in_secret`, `turn_sleeps_late`.
 #[test]
 fn loom_a_sync_answers_for_what_was_appended() {
     check(|| append_beside(Durability::Synced));
 }
 
-/// Red for `acknowledged_unwritten`, `sync_covers_later_appends`, `two_leaders_write`,
-/// `leader_publishes_later_batches`, `turn_ends_in_silence`, `turn_sleeps_in_secret`,
-/// `turn_sleeps_late`.
+/// A batch is acknowledged once it is written, in order. Red for `acknowledged_unwritten`,
+/// `sync_covers_later_appends`, `two_leaders_write`, `leader_publishes_later_batches`,
+/// `turn_ends_in_silence`, `turn_sleeps_in_secret`, `turn_sleeps_late`.
 #[test]
 fn loom_a_buffered_batch_is_written_in_order() {
     check(|| append_beside(Durability::Buffered));
 }
 
-/// Whoever waits for a write that fails gets its error, and nobody tries again. Red for
+/// Each batch that waits for a write that fails gets its error, and no thread tries again. Red for
 /// `failed_write_is_tried_again`.
 #[test]
 fn loom_a_failed_write_fails_all_that_wait() {
@@ -500,8 +504,8 @@ fn loom_a_failed_write_fails_all_that_wait() {
     });
 }
 
-/// A batch that a turn made visible is acknowledged, though a later turn failed meanwhile. Red for
-/// `failed_turn_forgets`.
+/// A batch that one turn made visible is acknowledged, even if a later turn fails meanwhile. Red
+/// for `failed_turn_forgets`.
 #[test]
 fn loom_a_failed_write_beside_one_that_was_answered_for() {
     check(|| {
@@ -528,8 +532,8 @@ fn loom_a_failed_write_beside_one_that_was_answered_for() {
     });
 }
 
-/// A number that is given beside a switch belongs to the table that the set has for it, and a batch
-/// after it to the next table (COMMIT-4). Red for `gates_left_open`.
+/// A number that a batch takes beside a switch belongs to the first table if it is up to that
+/// table's last number, and otherwise to the next table (GATES-1). Red for `gates_left_open`.
 #[test]
 fn loom_numbers_inside_gates_beside_a_switch() {
     check(|| {
@@ -574,7 +578,7 @@ fn loom_numbers_inside_gates_beside_a_switch() {
     });
 }
 
-/// Two bases are made of the current one, one after the other, whoever makes them. Red for
+/// Two threads make bases one after the other, each of the current one (FLUSH-JOB-1). Red for
 /// `bases_race`.
 #[test]
 fn loom_no_base_is_lost() {

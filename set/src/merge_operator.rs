@@ -1,6 +1,6 @@
-//! Merge operators: what an engine makes of merge operands and the value below them.
+//! Merge operators: an engine's function from merge operands and their base value to a value.
 //!
-//! Any thread; an operator is a pure function of what it is given.
+//! Any thread. An operator is a pure function of its arguments.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 
 use paranoid_memtable::{Error, Result};
 
-/// Makes the value of a key from its merge operands and what is below them.
+/// A merge operator makes the value of a key from its merge operands and the value below them.
 ///
 /// ```
 /// use std::error::Error;
@@ -36,11 +36,11 @@ use paranoid_memtable::{Error, Result};
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator: Send + Sync {
-    /// The value of `key`: the operands, oldest first, applied to `base`, which is `None` if the
-    /// key was deleted or never put.
+    /// Returns the value of `key`: the operands, oldest first, applied to `base`. `base` is `None`
+    /// if the key was deleted or never put.
     ///
     /// # Errors
-    /// Any error is that of reading this key, as `Error::Merge`.
+    /// A read of the key returns any error as `Error::Merge`.
     fn merge(
         &self,
         key: &[u8],
@@ -48,16 +48,16 @@ pub trait MergeOperator: Send + Sync {
         operands: &[&[u8]],
     ) -> std::result::Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 
-    /// One operand that does to every base what these operands of `key` do, oldest first; `None` if
-    /// there is no such operand, as by default. A [`Compaction`](crate::Compaction) keeps it in
-    /// their place.
+    /// Returns one operand with the same effect on every base as these operands of `key`, which are
+    /// oldest first. `None`, the default, means that there is none. A
+    /// [`Compaction`](crate::Compaction) keeps the one operand in their place.
     fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (key, operands);
         None
     }
 }
 
-/// Applies operands, newest first as reads find them.
+/// Applies operands, which reads find newest first, to a base.
 pub(crate) fn apply<'o>(
     operator: &(impl MergeOperator + ?Sized),
     key: &[u8],

@@ -1,4 +1,4 @@
-//! What a merging cursor shows: one entry, in memory of its own.
+//! The entry that a merging cursor shows, in memory of its own.
 //!
 //! Plain data.
 
@@ -9,8 +9,8 @@ use paranoid_memtable::read::Base;
 use paranoid_memtable::{Kind, Result, SequenceNumber, shown};
 
 /// An entry that a merging cursor shows: the newest version of its key that the view sees. A cursor
-/// lends the one that it stands on; a clone stays when the cursor moves.
-/// [`View::get`](crate::View::get) has one of a key with merge operands.
+/// lends its current entry; a clone outlives the next move. [`View::get`](crate::View::get) returns
+/// one for a key with merge operands.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -37,18 +37,18 @@ use paranoid_memtable::{Kind, Result, SequenceNumber, shown};
 pub struct MergedEntry {
     pub(crate) key: Vec<u8>,
     sequence: SequenceNumber,
-    /// The kind of the newest version; `None` as long as there is nothing to be shown.
+    /// The kind of the newest version; `None` if there is no value and no operand.
     pub(crate) kind: Option<Kind>,
-    /// The value; of a key with merge operands, what they apply to.
+    /// The value. If there are merge operands, the value that they apply to.
     pub(crate) value: Vec<u8>,
     /// Merge operands, newest first.
     operands: Vec<Vec<u8>>,
-    /// The kind of what the operands apply to; `None` if no source has it.
+    /// The kind of the version that the operands apply to; `None` if no source has it.
     pub(crate) base: Option<Kind>,
 }
 
 impl MergedEntry {
-    /// Nothing but a key.
+    /// An entry with only its key.
     pub(crate) fn of(key: &[u8]) -> Self {
         MergedEntry {
             key: key.to_vec(),
@@ -56,7 +56,7 @@ impl MergedEntry {
         }
     }
 
-    /// Starts with a key and nothing else.
+    /// Starts again with only a key, and keeps the memory of the value.
     pub(crate) fn begin(&mut self, key: Vec<u8>) {
         self.value.clear();
         *self = MergedEntry {
@@ -66,17 +66,18 @@ impl MergedEntry {
         };
     }
 
-    /// Whether nothing older is needed: it has its value, or what its operands apply to.
+    /// Whether no older version is needed: the value, or the base of the operands, is known.
     pub(crate) fn is_complete(&self) -> bool {
         self.base.is_some() || self.kind.is_some() && self.operands.is_empty()
     }
 
-    /// This entry, if there is anything to be shown.
+    /// This entry, if it has a value or an operand.
     pub(crate) fn if_shown(self) -> Option<Self> {
         self.kind.is_some().then_some(self)
     }
 
-    /// Takes `value` as that of the version which ends the search.
+    /// Takes the contents of `value` as the version that ends the search: the value of the entry,
+    /// or the base of its operands.
     pub(crate) fn take_value(&mut self, kind: Kind, sequence: SequenceNumber) {
         if self.operands.is_empty() {
             (self.kind, self.sequence) = (Some(kind), sequence);
@@ -85,7 +86,7 @@ impl MergedEntry {
         }
     }
 
-    /// Takes `value` as an operand.
+    /// Takes the contents of `value` as the next older operand.
     pub(crate) fn take_operand(&mut self, sequence: SequenceNumber) {
         if self.operands.is_empty() {
             (self.kind, self.sequence) = (Some(Kind::MERGE), sequence);
@@ -93,8 +94,7 @@ impl MergedEntry {
         self.operands.push(std::mem::take(&mut self.value));
     }
 
-    /// The user key. If the comparator takes several spellings for one key, the spelling of the
-    /// newest version.
+    /// The user key, in the bytes of the newest version if several byte strings compare equal.
     #[must_use]
     pub fn user_key(&self) -> &[u8] {
         &self.key
@@ -112,7 +112,7 @@ impl MergedEntry {
         self.kind.unwrap_or(Kind::PUT)
     }
 
-    /// The value; of a key with merge operands, the newest operand.
+    /// The value, or the newest operand of a key with merge operands.
     #[must_use]
     pub fn value(&self) -> &[u8] {
         self.operands.first().unwrap_or(&self.value)
@@ -124,8 +124,8 @@ impl MergedEntry {
         &self.operands
     }
 
-    /// What the merge operands apply to; [`Base::Below`] if no source has it, but what is below the
-    /// sources may.
+    /// The base that the merge operands apply to. [`Base::Below`] means that no source has the
+    /// base, but files below the sources may have it.
     #[must_use]
     pub fn base(&self) -> Base<&[u8]> {
         match self.base {
@@ -135,9 +135,9 @@ impl MergedEntry {
         }
     }
 
-    /// The key's value with its merge operands applied; a copy of the value if it has none. `below`
-    /// is what the engine has of the key below the sources, for a [base](Self::base) that may be
-    /// there.
+    /// The key's value with its merge operands applied, or a copy of the value if there are none.
+    /// If the [base](Self::base) is `Below`, `below` is the engine's value of the key below the
+    /// sources.
     ///
     /// ```
     /// use std::error::Error;

@@ -1,23 +1,18 @@
-//! The merging cursor: what a snapshot sees of all tables of a view, and of the engine's own
-//! sources below them.
+//! The merging cursor: the entries that a view sees in its tables and in the engine's own sources
+//! below them, in the order of keys.
 //!
 //! ```text
-//!   newest source    b@12   d@11 (delete)        each source stands on an entry, whose key is copied
-//!   older            a@5    b@6    d@4           the smallest of these keys, resolved over all sources
-//!   oldest           a@1    c@2    d@1           a@5  b@12  c@2
+//!   newest source   b@12   d@11 (delete)      each source is on an entry, whose key is copied;
+//!   older           a@5    b@6    d@4         the smallest of these keys is next, and its versions
+//!   oldest          a@1    c@2    d@1         are read from all sources: a@5, then b@12, then c@2
 //! ```
-//! * MERGING-1: sources are given newest first: of one key, every entry and range tombstone of a
-//!   source is newer than those of the sources after it. So the versions of a key are read source
-//!   by source.
-//! * MERGING-2: a source stands on the newest version up to the cursor's number (forward), or on
-//!   any version (backward), of its key; no key between the cursor's place and these is in a
-//!   source.
-//! * MERGING-3: a move that fails is reported once. The next move in its direction passes
-//!   everything up to and including the next key that the failing source can read, in all sources:
-//!   what could not be read may have hidden any of it.
-//! * MERGING-4: an entry is shown only after its value was copied and the copy verified.
-//! * MERGING-5: a move that panicked leaves sources anywhere: until the next seek every step is an
-//!   error.
+//! The sources are newest first: for each key, every version and range tombstone of a source is
+//! newer than those of the sources after it. So the versions of a key are read source by source.
+//! * MERGING-1: forward, each source is on the newest version of its key up to the cursor's number;
+//!   backward, on any version of its key. No source has a key between the cursor's place and these.
+//! * MERGING-2: a failed move is reported once. The next move in the same direction skips, in all
+//!   sources, everything up to and including the next key that the failed source can read, because
+//!   the unread part may have hidden it.
 //!
 //! One thread at a time moves a cursor.
 
@@ -36,9 +31,9 @@ use crate::merged_entry::MergedEntry;
 use crate::merging_source::{Move, Reach, Source};
 use crate::tables::Slot;
 
-/// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it
-/// keeps the memory of its tables alive. Made by [`View::cursor`](crate::View::cursor) and
-/// [`View::merging_cursor`](crate::View::merging_cursor).
+/// A cursor over the entries that a view sees, in both directions. The cursor is `Send`, and
+/// `'static` if its sources are. It keeps the memory of its tables alive. Made by
+/// [`View::cursor`](crate::View::cursor) and [`View::merging_cursor`](crate::View::merging_cursor).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -70,40 +65,42 @@ pub struct MergingCursor<'s> {
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     state: State,
-    /// The entry at the cursor's place, or only its key if nothing is shown there.
+    /// The entry at the cursor's place, or only the key if no entry is shown there.
     shown: MergedEntry,
-    /// Whether the cursor has a place.
+    /// Whether `shown` has the key of a place that the cursor reached since its last seek.
     has_place: bool,
     watched: Option<Box<Watched>>,
 }
 
-/// What a cursor has done since its last seek, until it asks for its active table, the first
-/// source, to be sealed.
+/// The moves since the last seek, and the hidden entries of the active table, the first source,
+/// that they passed. Too many of them make the cursor ask for a seal of the table.
 struct Watched {
     active: Arc<Slot>,
     moves: u64,
     hidden: u64,
 }
 
-/// What a range tombstone hides on the cursor's way: from which source on, and how far.
+/// The reach of a range tombstone in the cursor's direction: the first source that it hides, and
+/// the bound where it ends.
 type Hidden = (usize, Vec<u8>);
 
-/// Where the cursor stands.
+/// The position of the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nowhere: not moved yet, or past an end.
+    /// On no entry: not moved yet, or past an end.
     Nowhere,
-    /// On the shown entry, or on a key that could not be read, its neighbours being intact; the
-    /// sources lead this way.
+    /// On the shown entry, or on a key that could not be read. The sources are where this direction
+    /// needs them.
     On(Direction),
-    /// At what a source could not read, on the way there.
+    /// At a part that a source could not read in a move in this direction.
     Failed(Direction),
-    /// In a move. A step that begins here follows a move that panicked (MERGING-5).
+    /// In a move. A step that finds this follows a move that panicked, which left the sources
+    /// anywhere; every step is an error until the next seek.
     Moving,
 }
 
 impl<'s> MergingCursor<'s> {
-    /// A cursor over these sources, newest first, in an order that is known already.
+    /// A cursor over these sources, newest first, under the comparator of the tables.
     pub(crate) fn under(comparator: KeyComparator, sources: Vec<Source<'s>>) -> Self {
         MergingCursor {
             comparator,
@@ -117,8 +114,8 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Counts the hidden entries of the active table, the first source, if scans are to have it
-    /// sealed.
+    /// This cursor, which counts the hidden entries of the active table, the first source, if the
+    /// options let scans have it sealed.
     pub(crate) fn watching(mut self, active: &Arc<Slot>) -> Self {
         let is_watched = active.scans.operation > 0;
         self.watched = is_watched.then(|| {
@@ -131,8 +128,8 @@ impl<'s> MergingCursor<'s> {
         self
     }
 
-    /// Ends a move: asks for the active table to be sealed if moves pass too many hidden entries of
-    /// it.
+    /// Ends a move: asks for a seal of the active table if moves pass too many of its hidden
+    /// entries.
     fn note_move(&mut self) {
         let (Some(watched), Some(active)) = (&mut self.watched, self.sources.first_mut()) else {
             return;
@@ -147,7 +144,7 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// This cursor, restricted to keys in `range`, and not positioned. An inverted range is empty.
+    /// This cursor, restricted to keys in `range` and on no entry. An inverted range is empty.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -170,25 +167,26 @@ impl<'s> MergingCursor<'s> {
         self
     }
 
-    /// The entry under the cursor; `None` if it is on none. It is in the cursor's own memory.
+    /// The current entry, in the cursor's own memory; `None` if the cursor is on no entry.
     #[must_use]
     pub fn entry(&self) -> Option<&MergedEntry> {
         let is_shown = matches!(self.state, State::On(_)) && self.shown.kind.is_some();
         is_shown.then_some(&self.shown)
     }
 
-    /// Goes to the first entry.
+    /// Moves to the first entry.
     ///
     /// # Errors
-    /// `Corruption`, and errors of the sources: what could not be read may hide an entry. The next
-    /// move goes on after it. `InvalidArgument` for a source that does not go on: one that a move
-    /// leads back, or to the wrong side of the key that was sought; the text has its place among
-    /// the engine's sources, and the next step ends the scan.
+    /// - `Corruption` and errors of the sources. The unread part may hide an entry; the next move
+    ///   continues past it.
+    /// - `InvalidArgument` for a source whose move leads back, or to the wrong side of the key of a
+    ///   seek. The text has the place of the source among the engine's sources, and the next step
+    ///   ends the scan.
     pub fn first(&mut self) -> Result<Option<&MergedEntry>> {
         self.begin(Direction::Forward)
     }
 
-    /// Goes to the last entry.
+    /// Moves to the last entry.
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
@@ -196,7 +194,7 @@ impl<'s> MergingCursor<'s> {
         self.begin(Direction::Backward)
     }
 
-    /// Goes to the first entry whose key is `key` or after it.
+    /// Moves to the first entry whose key is at or after `key`.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -219,7 +217,7 @@ impl<'s> MergingCursor<'s> {
         self.seek_on(Direction::Forward, key.as_ref())
     }
 
-    /// Goes to the last entry whose key is `key` or before it.
+    /// Moves to the last entry whose key is at or before `key`.
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
@@ -228,8 +226,8 @@ impl<'s> MergingCursor<'s> {
         self.seek_on(Direction::Backward, key.as_ref())
     }
 
-    /// Goes to the first entry on this way from a key on, or from the bound where the way begins if
-    /// the key is before that.
+    /// Moves to the first entry at or past a key in this direction. A key before the bound where
+    /// the direction begins counts as that bound.
     fn seek_on(&mut self, way: Direction, key: &[u8]) -> Result<Option<&MergedEntry>> {
         if self.is_outside(way.opposite(), key) {
             return self.begin(way);
@@ -237,20 +235,20 @@ impl<'s> MergingCursor<'s> {
         self.enter(way, Move::To(key))
     }
 
-    /// Goes to the next entry. A cursor that is on none, and did not fail, stays there.
+    /// Moves to the next entry. A cursor on no entry stays there, unless its last move failed.
     ///
     /// # Errors
     /// Those of [`first`](Self::first), and `ReaderPanicked` after a move that panicked, until the
     /// next seek.
     #[expect(
         clippy::should_implement_trait,
-        reason = "a cursor moves both ways and is no iterator"
+        reason = "a cursor moves in both directions and is no iterator"
     )]
     pub fn next(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Direction::Forward)
     }
 
-    /// Goes to the entry before. A cursor that is on none, and did not fail, stays there.
+    /// Moves to the entry before. A cursor on no entry stays there, unless its last move failed.
     ///
     /// # Errors
     /// Those of [`next`](Self::next).
@@ -258,8 +256,8 @@ impl<'s> MergingCursor<'s> {
         self.step(Direction::Backward)
     }
 
-    /// The entries of this cursor's bounds as an iterator over copies, in ascending order. What
-    /// cannot be read is an error of the step that comes to it; the next one goes on after it.
+    /// An iterator over copies of the entries in this cursor's bounds, in ascending order. A part
+    /// that cannot be read is an error of one step; the next step continues past it.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -278,7 +276,7 @@ impl<'s> MergingCursor<'s> {
         self.entries(Direction::Forward)
     }
 
-    /// The entries of this cursor's bounds in descending order; see [`ascending`](Self::ascending).
+    /// An iterator in descending order; see [`ascending`](Self::ascending).
     pub fn descending(self) -> impl FusedIterator<Item = Result<MergedEntry>> + Send + 's {
         self.entries(Direction::Backward)
     }
@@ -298,8 +296,8 @@ impl<'s> MergingCursor<'s> {
         std::iter::from_fn(next).fuse()
     }
 
-    /// Reads one key source by source, as far as the answer needs, after newer tables have said
-    /// what they have of it.
+    /// Completes a point read of a key. `entry` has the versions of newer tables; the sources are
+    /// read one after the other as far as the answer needs.
     pub(crate) fn complete(&mut self, entry: MergedEntry) -> Result<Option<MergedEntry>> {
         if entry.is_complete() {
             return Ok(entry.if_shown());
@@ -322,7 +320,7 @@ impl<'s> MergingCursor<'s> {
         Ok(std::mem::take(&mut self.shown).if_shown())
     }
 
-    /// The bound at which this way ends.
+    /// The bound at which this direction ends.
     fn end_of(&self, way: Direction) -> &Bound<Vec<u8>> {
         if way == Direction::Forward {
             &self.upper
@@ -331,7 +329,7 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Goes to the first key shown on this way from its bound on.
+    /// Moves to the first entry shown in this direction, from the bound where the direction begins.
     fn begin(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         match self.end_of(way.opposite()).clone() {
             Bound::Unbounded => self.enter(way, Move::Start),
@@ -340,7 +338,7 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Makes a move of all sources, and goes on to the first key shown from there.
+    /// Makes a move of all sources, then moves to the first entry shown from there.
     fn enter(&mut self, way: Direction, to: Move<'_>) -> Result<Option<&MergedEntry>> {
         (self.has_place, self.state) = (false, State::Moving);
         if let Some(watched) = &mut self.watched {
@@ -352,8 +350,8 @@ impl<'s> MergingCursor<'s> {
         self.find(way)
     }
 
-    /// Calls `act` with every source and the key at the cursor's place. If some fail, the cursor
-    /// fails with the first error.
+    /// Calls `act` with every source and the key at the cursor's place. Returns the first error
+    /// after all calls; the cursor has failed then.
     fn each(
         &mut self,
         way: Direction,
@@ -382,7 +380,7 @@ impl<'s> MergingCursor<'s> {
                 })?;
             }
             State::Failed(at) if at == way => self.recover(way)?,
-            // Back to the last place from what could not be read after it.
+            // The cursor turns at a part that could not be read: back to the last place before it.
             State::Failed(_) if self.has_place => {
                 self.each(way, |source, comparator, key| {
                     source.lead(comparator, way, Move::To(key))
@@ -397,7 +395,7 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Goes on from a key that all sources may still be on.
+    /// Moves the sources past the key at the cursor's place.
     fn leave(&mut self, way: Direction) -> Result<()> {
         self.each(way, |source, comparator, key| match way {
             Direction::Forward => source.pass(comparator, key),
@@ -410,7 +408,7 @@ impl<'s> MergingCursor<'s> {
         })
     }
 
-    /// Passes what could not be read, and everything that it may have hidden (MERGING-3).
+    /// Skips a part that could not be read, and all that it may have hidden (MERGING-2).
     fn recover(&mut self, way: Direction) -> Result<()> {
         let mut limit: Option<Vec<u8>> = None;
         let mut is_over = false;
@@ -427,7 +425,7 @@ impl<'s> MergingCursor<'s> {
             {
                 limit = Some(source.key.clone());
             }
-            // Until all have passed it: an error of another source keeps this one failing as well.
+            // It counts as failed until all sources have passed: another one may fail here.
             source.state = Reach::Failed;
             Ok(())
         })?;
@@ -446,7 +444,7 @@ impl<'s> MergingCursor<'s> {
         })
     }
 
-    /// Goes on, from sources that lead this way, to the first key that is shown.
+    /// Moves to the first entry shown, from sources that are where this direction needs them.
     fn find(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         loop {
             let Some(key) = self.next_key(way).filter(|key| !self.is_outside(way, key)) else {
@@ -469,7 +467,7 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// The first key on which a source stands.
+    /// The first key, in this direction, of the entries that the sources are on.
     fn next_key(&self, way: Direction) -> Option<Vec<u8>> {
         let keys = self
             .sources
@@ -485,7 +483,7 @@ impl<'s> MergingCursor<'s> {
         key.cloned()
     }
 
-    /// Whether a key is beyond the bound at which this way ends.
+    /// Whether a key is past the bound at which this direction ends.
     fn is_outside(&self, way: Direction, key: &[u8]) -> bool {
         match self.end_of(way) {
             Bound::Unbounded => false,
@@ -496,7 +494,7 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Reads the versions of the key, source by source (MERGING-1).
+    /// Reads the versions of the key at the cursor's place, source by source, newest first.
     fn resolve(&mut self, way: Direction) -> Result<()> {
         for place in 0..self.sources.len() {
             match self.read(way, place) {
@@ -523,9 +521,9 @@ impl<'s> MergingCursor<'s> {
         Ok(())
     }
 
-    /// Reads what one source has of the key. What ends the search is its newest value or delete, or
-    /// a range tombstone that hides everything older: then it returns how far that reaches on this
-    /// way, if it is known, and from which source on.
+    /// Reads the versions of the key in one source. The newest value or delete ends the search, and
+    /// so does a range tombstone that hides everything older. For a range tombstone, returns how
+    /// far it reaches in this direction if that is known, and the first source that it hides.
     fn read(&mut self, way: Direction, place: usize) -> Result<ControlFlow<Option<Hidden>>> {
         let MergingCursor {
             comparator,
@@ -540,8 +538,8 @@ impl<'s> MergingCursor<'s> {
             let oldest = source.sequence;
             source.go(comparator, Direction::Forward, Move::To(&shown.key))?;
             source.state = Reach::Moved;
-            // Numbers of a set's tables are unique: another one is that of another version, or of
-            // the next key.
+            // Numbers in a set's tables are unique: a different number belongs to another version,
+            // or to the next key.
             source.hidden += u64::from(source.kind.is_none() || source.sequence != oldest);
         }
         let covered = source
@@ -557,6 +555,7 @@ impl<'s> MergingCursor<'s> {
             if comparator.equality() == KeyEquality::Custom && shown.kind.is_none() {
                 shown.key.clone_from(&source.key);
             }
+            // The copy of the value is verified before it is shown.
             source.items.value_into(&mut shown.value)?;
             if kind != Kind::MERGE {
                 shown.take_value(kind, source.sequence);
@@ -593,7 +592,8 @@ impl<'s> MergingCursor<'s> {
         })))
     }
 
-    /// The sources from number `first` on pass what a range tombstone covers, by one seek each.
+    /// Moves the sources from number `first` on past the keys that a range tombstone covers, by one
+    /// seek each.
     fn pass_covered(&mut self, way: Direction, first: usize, limit: &[u8]) -> Result<()> {
         let mut places = 0..;
         self.each(way, |source, comparator, _| {

@@ -1,9 +1,8 @@
-//! One source of a merging cursor, and a copy of where it stands.
+//! One source of a merging cursor, with a copy of the key that it is on.
 //!
-//! * MERGE-HEAD-1: after a move that failed the source is on no entry and counts as failed, until a
-//!   later move succeeds.
-//! * MERGE-HEAD-2: every move of an engine's source is checked: it leads on. So each loop over a
-//!   source ends with its entries.
+//! Every move of an engine's source is checked: a step must not lead back, and a seek must not end
+//! before its target. So each loop over a source ends. After a failed move the source is on no
+//! entry until a later move succeeds.
 //!
 //! One thread at a time.
 
@@ -15,10 +14,10 @@ use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::{Direction, KeyComparator};
 use paranoid_memtable::{Error, Kind, Result, SequenceNumber};
 
-/// Steps over versions of one key before a seek passes them.
+/// The number of steps over versions of one key before a seek skips the rest.
 const STEPS: u64 = 4;
 
-/// A source, and a copy of where it stands.
+/// A source, with a copy of its entry's key, number and kind.
 pub(crate) struct Source<'s> {
     pub(crate) items: Box<dyn SortedSource + 's>,
     /// Its place among the engine's own sources; `None` for a table of the set.
@@ -27,44 +26,44 @@ pub(crate) struct Source<'s> {
     pub(crate) visible: SequenceNumber,
     pub(crate) key: Vec<u8>,
     pub(crate) sequence: SequenceNumber,
-    /// `None` if it is on no entry.
+    /// `None` if the source is on no entry.
     pub(crate) kind: Option<Kind>,
-    /// Whether key and number are those of the entry that the last move led to, also after a step
-    /// from there failed.
+    /// Whether `key` and `sequence` are those of the last entry reached, so that the next step can
+    /// be checked. They stay after a failed step.
     pub(crate) has_last: bool,
     pub(crate) state: Reach,
-    /// Entries passed that no cursor of this number shows.
+    /// The number of entries passed that no cursor at this number shows.
     pub(crate) hidden: u64,
 }
 
-/// The result of a source's last move. From `Failed` on the source is on no entry.
+/// The result of a source's last move. After `Failed` and `Stuck` the source is on no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Reach {
-    /// It leads where the cursor goes.
+    /// The source is where the cursor's direction needs it (MERGING-1).
     Ready,
-    /// It was moved to read the versions of the cursor's key.
+    /// The source was moved to read the versions of the cursor's key.
     Moved,
-    /// It failed (MERGING-3).
+    /// The move failed (MERGING-2).
     Failed,
-    /// It did not go on. There is no step from there.
+    /// The move led back. No step is made from there.
     Stuck,
 }
 
-/// A move of one source, one way or the other.
+/// A move of one source, in either direction.
 #[derive(Clone, Copy)]
 pub(crate) enum Move<'k> {
-    /// To where the way begins.
+    /// To the first entry in the direction.
     Start,
     Step,
-    /// To a key, or else to the next one on the way.
+    /// To this key, or else to the next key in the direction.
     To(&'k [u8]),
-    /// To the next key after one, but forward to a version of that key with the number 0 if there
-    /// is one.
+    /// To the next key after this one. Forward, a version of this key with the number 0 comes
+    /// first.
     Beyond(&'k [u8]),
 }
 
 impl<'s> Source<'s> {
-    /// A table of the set as a source that is on no entry yet.
+    /// A table of the set as a source. It is on no entry yet.
     pub(crate) fn new(items: Box<dyn SortedSource + 's>, visible: SequenceNumber) -> Self {
         let (place, key, kind, state) = (None, Vec::new(), None, Reach::Ready);
         Source {
@@ -80,7 +79,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// Makes a move, and copies where it led.
+    /// Makes a move, and copies the entry's key, number and kind.
     pub(crate) fn go(
         &mut self,
         comparator: &KeyComparator,
@@ -104,7 +103,7 @@ impl<'s> Source<'s> {
             std::mem::take(&mut self.has_last).then_some((self.key.as_slice(), self.sequence));
         if let (Some(at), Some(place)) = (&found, self.place) {
             self.state = Reach::Stuck;
-            leads_on(comparator, place, last, to, at)?;
+            check_move(comparator, place, last, to, at)?;
         }
         if let Some(SourceKey {
             user_key,
@@ -120,7 +119,8 @@ impl<'s> Source<'s> {
         Ok(())
     }
 
-    /// Makes a move, and goes on to where a cursor on this way needs it (MERGING-2).
+    /// Makes a move, then continues to where a cursor in this direction needs the source
+    /// (MERGING-1).
     pub(crate) fn lead(
         &mut self,
         comparator: &KeyComparator,
@@ -135,7 +135,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// Goes, forward, to the first visible version after this key.
+    /// Moves forward to the first visible version after this key.
     pub(crate) fn pass(&mut self, comparator: &KeyComparator, key: &[u8]) -> Result<()> {
         let mut moves = 0;
         while self.is_at(comparator, key) {
@@ -151,7 +151,7 @@ impl<'s> Source<'s> {
         self.skip_invisible(comparator)
     }
 
-    /// Goes on, forward, to a version that the cursor sees.
+    /// Moves forward to a version that the cursor sees, unless the source is on one.
     fn skip_invisible(&mut self, comparator: &KeyComparator) -> Result<()> {
         while self.kind.is_some() && self.sequence > self.visible {
             let key = std::mem::take(&mut self.key);
@@ -161,7 +161,7 @@ impl<'s> Source<'s> {
         Ok(())
     }
 
-    /// Compares the source's key with this one, if it is on an entry.
+    /// Compares the source's key with this one, if the source is on an entry.
     pub(crate) fn order(&self, comparator: &KeyComparator, key: &[u8]) -> Option<Ordering> {
         self.kind.map(|_| comparator.compare(&self.key, key))
     }
@@ -171,12 +171,12 @@ impl<'s> Source<'s> {
     }
 }
 
-/// Checks that a source's move led where it had to: a step strictly on from `last`, a seek to its
-/// target or beyond (MERGE-HEAD-2).
+/// Checks that a source's move ended where it must: a step strictly past `last`, a seek at its
+/// target or past it.
 ///
 /// # Errors
-/// `InvalidArgument`, with the place of the source among the engine's.
-pub(crate) fn leads_on(
+/// `InvalidArgument`, with the place of the source among the engine's sources.
+pub(crate) fn check_move(
     comparator: &KeyComparator,
     place: usize,
     last: Option<(&[u8], SequenceNumber)>,
@@ -188,7 +188,7 @@ pub(crate) fn leads_on(
             .compare(at.user_key, key)
             .then(sequence.cmp(&at.sequence))
     };
-    let is_led_on = match (to, last) {
+    let is_valid = match (to, last) {
         (SourceMove::Next, Some((key, sequence))) => order(key, sequence).is_gt(),
         (SourceMove::Prev, Some((key, sequence))) => order(key, sequence).is_lt(),
         (SourceMove::Seek(key, sequence), _) => order(key, sequence).is_ge(),
@@ -201,5 +201,5 @@ pub(crate) fn leads_on(
             "sorted source {place} does not go on: a move led back"
         ))
     };
-    is_led_on.then_some(()).ok_or_else(refused)
+    is_valid.then_some(()).ok_or_else(refused)
 }

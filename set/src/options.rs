@@ -1,4 +1,4 @@
-//! What a set is made with.
+//! The options of a set and of a write.
 //!
 //! Plain data; any thread.
 
@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use paranoid_memtable::{ArenaRecycler, Error, MemTableOptions, Result, SequenceNumber, shown};
 
-use crate::file_journal::journal_trait::Journal;
+use crate::journal::Journal;
 use crate::listener::Listener;
 use crate::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
 
 /// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
-/// When a batch counts as written, from the weakest on. A set without a journal knows `None` alone.
+/// The condition under which a batch counts as written, from the weakest to the strongest. A set
+/// without a journal has only `None`.
 ///
 /// ```
 /// use paranoid_memtable::{Error, WriteBatch};
@@ -31,26 +32,27 @@ pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// Once it is in the table. The journal does not get it, so it is lost if the process ends
-    /// before its table is flushed.
+    /// The batch is in its table. The journal does not get it, so it is lost if the process ends
+    /// before the table is flushed.
     None,
-    /// Once the journal has copied it as well. If the process ends, the newest batches may be lost,
-    /// acknowledged or not; none is lost where a later one is kept. The copy is written with the
-    /// next batch that is `Buffered` or `Synced`, by a batch that finds 256 KiB copied since a
-    /// batch waited for that reason, when the active table is replaced (for a flush too), and when
-    /// the journal is dropped. A batch without records that is `Buffered` writes what was copied
-    /// before.
+    /// The journal has also copied it. If the process ends, the newest batches may be lost,
+    /// acknowledged or not, but no batch is lost before one that is kept. The copies are written
+    ///
+    /// - with the next `Buffered` or `Synced` batch, also one without records;
+    /// - by the batch with which the bytes copied since the last such batch reach 256 KiB;
+    /// - when the active table is replaced, for a flush for example;
+    /// - when the journal is dropped.
     Queued,
-    /// Once the journal has written it as well: the end of the process does not lose it. What
-    /// becomes of it in a crash of the machine depends on when the journal is synced next. One
-    /// write serves all batches that wait for one.
-    Buffered,
-    /// Once the journal has been synced after it took the batch. One sync serves all batches that
+    /// The journal has also written it: the end of the process does not lose it. A crash of the
+    /// machine may lose it until the next sync of the journal. One write serves all batches that
     /// wait for one.
+    Buffered,
+    /// The journal has been synced after it took the batch. One sync serves all batches that wait
+    /// for one.
     Synced,
 }
 
-/// How one batch is written. A [`Durability`] alone converts into it.
+/// The options of one write. A [`Durability`] converts into them.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -68,13 +70,13 @@ pub enum Durability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use]
 pub struct WriteOptions {
-    /// When the batch counts as written (default: `Buffered` if the set has a journal, otherwise
+    /// The durability of the batch (default: `Buffered` if the set has a journal, otherwise
     /// `None`).
     pub durability: Option<Durability>,
-    /// The moment from which on the batch is refused with `WriteStall` instead of waiting for a
-    /// flush (default: the set's [`stall_timeout`](SetOptionsBuilder::stall_timeout) after the
-    /// stall began). After a moment that is over the batch never waits for one. Once the batch has
-    /// its numbers it is finished, however long that takes.
+    /// The end of the batch's wait for a flush; then it is refused with `WriteStall` (default: the
+    /// set's [`stall_timeout`](SetOptionsBuilder::stall_timeout) after the stall began). With a
+    /// deadline in the past the batch does not wait for a flush. Once the batch has its numbers it
+    /// is finished, however long that takes.
     ///
     /// ```
     /// use std::time::Instant;
@@ -107,7 +109,7 @@ impl From<Durability> for WriteOptions {
     }
 }
 
-/// What a set is made with: see [`SetOptionsBuilder`].
+/// The options of a set: see [`SetOptionsBuilder`].
 ///
 /// ```
 /// use paranoid_memtable::MemTableOptions;
@@ -163,14 +165,14 @@ impl SetOptions {
         }
     }
 
-    /// Joins the manager, or a budget of its own without limits. Tables are made with what the set
-    /// recycles.
+    /// Joins the manager, or without one a budget of its own that has no limit. Gives the table
+    /// options the set's recycler.
     pub(crate) fn join(&mut self) -> Result<Arc<Membership>> {
         let bytes = self.table.write_buffer_size();
         let arenas = self
             .recycled_arenas
             .unwrap_or(u64::from(self.manager.is_none()));
-        // By default small tables do without.
+        // Small tables have no arena to recycle: by default they get a recycler that keeps none.
         let recycler =
             ArenaRecycler::new(bytes, arenas).or_else(|_| ArenaRecycler::new(bytes, 0))?;
         self.table = self.table.clone().with_recycler(&recycler);
@@ -210,36 +212,37 @@ pub struct SetOptionsBuilder {
 }
 
 impl SetOptionsBuilder {
-    /// How each table of the set is made (default: the defaults of [`MemTableOptions`]). Its write
-    /// buffer size decides when the active table is replaced: once the table is as large, or once
-    /// the [`journal`](Self::journal) has as many bytes of its batches. So a journal has about as
-    /// many write buffers as there are tables.
+    /// The options of each table (default: those of [`MemTableOptions`]). Their write buffer size
+    /// decides when the active table is replaced: once it has that many bytes, or once the
+    /// [`journal`](Self::journal) has that many bytes of its batches. So a journal has about one
+    /// write buffer of bytes for each table.
     pub fn table(mut self, table: MemTableOptions) -> Self {
         self.options.table = table;
         self
     }
 
     /// The journal that gets each batch before it is in a table (default: none). Batches that leave
-    /// no entries, such as ranges that delete nothing, seal the active table by their bytes in the
-    /// journal. Its [flush](crate::FlushJob::flush) may have no items.
+    /// no entries, such as ranges that delete nothing, still seal the active table by their bytes
+    /// in the journal; the [flush](crate::FlushJob::flush) of such a table may have no items.
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.options.journal = Some(journal);
         self
     }
 
-    /// The last sequence number that the engine's base has; the first batch gets the next one
-    /// (default 0, at most 2^56 - 1).
+    /// The last sequence number in the engine's base (default 0, at most 2^56 - 1). The first batch
+    /// gets the next number.
     pub fn last_sequence(mut self, last: SequenceNumber) -> Self {
         self.options.last_sequence = last;
         self
     }
 
-    /// The most tables that are not flushed, the active one included (default: 4, at least 2). When
-    /// the active table is full and this number is reached, a write waits for a flush that is under
-    /// way or that a flush thread is about to begin, and is refused at once with `WriteStall` if
-    /// there is none: a set that nobody flushes ends there. So the tables take about this number of
-    /// write buffers of memory, and those that views keep. Reads ask each table, and a switch
-    /// copies the list of them: `u64::MAX` is no limit, and makes n tables cost n^2.
+    /// The maximum number of unflushed tables, the active one included (default: 4, at least 2).
+    /// Tables take about this many write buffers of memory, besides those that views keep.
+    ///
+    /// A write that finds the active table full, with this many tables in the set, waits for a
+    /// flush that is under way or that a flush thread is about to begin. If there is none, the
+    /// write is refused at once with `WriteStall`. `u64::MAX` is no limit; as each read asks all
+    /// tables and each switch copies their list, n tables cost n^2.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -259,13 +262,13 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// How many arenas of flushed tables are kept for the next tables at most; 0 keeps none. Each
-    /// takes as much memory as a write buffer, rounded up to a power of two. The default is 1, and
-    /// 0 with a [`write_buffer_manager`](Self::write_buffer_manager).
+    /// The maximum number of arenas of flushed tables that the set keeps for its next tables; 0
+    /// keeps none. Each has the memory of a write buffer, rounded up to a power of two. The default
+    /// is 1, or 0 with a [`write_buffer_manager`](Self::write_buffer_manager).
     ///
-    /// The system backs new memory page by page, at the first write to each, and that write waits.
-    /// A kept arena is backed already. The thread that drops or installs the next
-    /// [`FlushJob`](crate::FlushJob) zeroes it. The system gets it back when the set is dropped.
+    /// The system backs new memory page by page, at the first write to each page, and that write
+    /// waits. A kept arena is backed already. The thread that drops or installs the next
+    /// [`FlushJob`](crate::FlushJob) zeroes it, and the drop of the set frees it.
     /// [`SetStats::recycled_bytes`](crate::SetStats::recycled_bytes) counts kept arenas; budgets do
     /// not.
     ///
@@ -309,27 +312,29 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// What is told about switches, flushes, stalls and stops of the set (default: nothing).
+    /// The listener that receives switches, flushes, stalls and stops of the set (default: none).
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
         self.options.listener = Some(listener);
         self
     }
 
-    /// The longest that a write, a switch or [`flush_and_wait`](crate::MemTableSet::flush_and_wait)
-    /// waits for a flush (default: 10 seconds), if it has no [`deadline`](WriteOptions::deadline)
-    /// of its own. Then it is refused with `WriteStall`.
+    /// How long a write, a switch or [`flush_and_wait`](crate::MemTableSet::flush_and_wait) waits
+    /// for a flush before it is refused with `WriteStall` (default: 10 seconds). A write with a
+    /// [`deadline`](WriteOptions::deadline) waits until that instead.
     pub fn stall_timeout(mut self, most: Duration) -> Self {
         self.options.stall_timeout = most;
         self
     }
 
-    /// How many hidden entries of the active table one move of a cursor or range of a
-    /// [`View`](crate::View) may pass (default 0: any number). A move that passes as many, forward
-    /// or back, has the table sealed if there may be another one, by the flush thread, the next
-    /// [`begin_flush`](crate::MemTableSet::begin_flush) or a later write: the flush leaves out what
-    /// hides and what is hidden, so scans get faster. Hidden are deleted and covered keys, older
-    /// versions of a key, and versions newer than the view; a run of versions of one key counts as
-    /// at most five. The name is RocksDB's.
+    /// If one move of a cursor or range of a [`View`](crate::View) passes this many hidden entries
+    /// of the active table, forward or back, the table is to be sealed (default 0: never). The
+    /// flush thread, the next [`begin_flush`](crate::MemTableSet::begin_flush) or a later write
+    /// seals it, unless the set has its maximum number of tables. A flush leaves out hidden entries
+    /// and the tombstones over them, so scans get faster.
+    ///
+    /// Hidden entries are deleted and covered keys, older versions of a key, and versions newer
+    /// than the view. A run of versions of one key counts as at most five. The option has RocksDB's
+    /// name.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -347,21 +352,23 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The same for the mean of all moves since the last seek (default 0: any mean), once they have
-    /// passed as many hidden entries as one move may. The name is RocksDB's.
+    /// If the moves since the last seek pass this many hidden entries of the active table on
+    /// average, and in all as many as
+    /// [`memtable_op_scan_flush_trigger`](Self::memtable_op_scan_flush_trigger) sets for one move,
+    /// the table is to be sealed (default 0: never). The option has RocksDB's name.
     pub fn memtable_avg_op_scan_flush_trigger(mut self, hidden: u64) -> Self {
         self.options.scans.mean = hidden;
         self
     }
 
-    /// The number of the set's first table (default 1), for journals that have tables of an earlier
-    /// set.
+    /// The number of the set's first table (default 1). A journal that has tables of an earlier set
+    /// needs a number after theirs.
     pub fn first_table(mut self, number: u64) -> Self {
         self.options.first_table = number;
         self
     }
 
-    /// The options.
+    /// Checks and returns the options.
     ///
     /// ```
     /// use paranoid_set::SetOptions;
@@ -369,11 +376,13 @@ impl SetOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and
-    /// for recycled arenas where they cannot be: of tables with a write buffer below 256 KiB, whose
-    /// memory comes from the heap; also for options of tables that have a recycler, because the set
-    /// has its own, and for a trigger on the mean of scans that is not below the one on a single
-    /// move.
+    /// `InvalidArgument` in these cases:
+    ///
+    /// - The last sequence number is over 2^56 - 1.
+    /// - The maximum number of tables is below 2.
+    /// - There are recycled arenas for a write buffer below 256 KiB, whose memory is from the heap.
+    /// - The table options have a recycler; the set has its own.
+    /// - The trigger for the mean of scans is not below the one for a single move.
     pub fn build(self) -> Result<SetOptions> {
         let SetOptions {
             ref table,
@@ -403,11 +412,11 @@ impl SetOptionsBuilder {
     }
 }
 
-/// How many hidden entries of the active table scans may pass before it is sealed; 0: any number.
+/// How many hidden entries of the active table a scan passes before the table is sealed; 0: never.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ScanTriggers {
     /// In one move.
     pub(crate) operation: u64,
-    /// In the mean of all moves since a seek.
+    /// On average over all moves since a seek.
     pub(crate) mean: u64,
 }

@@ -1,30 +1,30 @@
-//! Waiting by looking: for what another thread does within microseconds.
+//! Patience: how long a thread looks and yields before it sleeps, for events within microseconds.
 //!
 //! ```text
-//!   look .. look      `pause` in between: helps where there are processors to spare
+//!   look .. look      with `pause` in between: helps where processors are idle
 //!   yield .. yield    helps where there are more threads than processors
-//!   sleep             is up to the caller: to sleep and to be woken takes longer than all of that
+//!   sleep             by the caller: to sleep and wake takes longer than all of the above
 //! ```
-//! How often a thread looks and yields adapts (as in RocksDB's `AdaptiveWaitByYield`): more often
-//! each time that it helped, less often each time that it did not.
+//! How often a thread looks and yields adapts, as in RocksDB's `AdaptiveWaitByYield`: more often
+//! after each time that it helped, less often after each time that it did not.
 //!
-//! Any thread. Under loom nothing but a sleep waits.
+//! Any thread. Under loom, threads do not look or yield.
 
 #![forbid(unsafe_code)]
 
 use paranoid_memtable::sibling::{AtomicU64, Ordering};
 
-/// The most looks: some microseconds.
+/// The most looks of a wait: some microseconds.
 const LOOKS: u64 = 32;
-/// The `pause` instructions of a look.
+/// `pause` instructions before each look.
 const PAUSES: u64 = 4;
-/// The most yields.
+/// The most yields of a wait.
 const YIELDS: u64 = 100;
-/// Parts of a look, or of a yield. Where none helped lately, one is tried again after so many
-/// waits.
+/// Parts of a look or a yield, in which counts are kept. Below one look, each wait adds a part, so
+/// a look is tried again after at most this many waits.
 const PARTS: u64 = 16;
 
-/// How long it helps to wait for one kind of event.
+/// How often to look and to yield for one kind of event, in `PARTS`.
 #[derive(Debug)]
 pub(crate) struct Patience {
     looks: AtomicU64,
@@ -39,7 +39,7 @@ impl Patience {
         }
     }
 
-    /// Looks until `is_over` says so. Returns false once it is time to sleep.
+    /// Looks and yields until `is_over` returns true. Returns false when it is time to sleep.
     #[cold]
     #[inline(never)]
     pub(crate) fn wait(&self, mut is_over: impl FnMut() -> bool) -> bool {
@@ -50,14 +50,14 @@ impl Patience {
     }
 }
 
-/// Passes time and asks, as often as that helped lately. `often` counts parts.
+/// Calls `pass` and then `is_over`, as often as helped lately. `often` counts parts.
 fn repeat(
     often: &AtomicU64,
     most: u64,
     mut pass: impl FnMut(),
     is_over: &mut impl FnMut() -> bool,
 ) -> bool {
-    // ORDERING: Relaxed: a hint; no thread relies on what another one noted.
+    // ORDERING: Relaxed: a hint. No thread relies on the count of another.
     let parts = often.load(Ordering::Relaxed);
     let times = parts / PARTS;
     let has_helped = (0..times).any(|_| {
@@ -80,7 +80,7 @@ fn repeat(
 mod tests {
     use super::*;
 
-    /// A thread that waits in vain soon looks no longer, and notices when looking helps again.
+    /// A thread that looks in vain soon stops looking, and looks again once it helps.
     #[test]
     fn patience_adapts() {
         let patience = Patience::new();

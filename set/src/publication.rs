@@ -1,33 +1,30 @@
-//! Publication: commits end in any order and become visible in the order of their sequence numbers.
+//! Publication: commits end in any order, and become visible in the order of their numbers.
 //!
 //! ```text
-//!   numbers    1..=3   4..=4   5..=9   10..=12       each number belongs to one commit
-//!   ended        x       x               x           10..=12 has ended and left its mark: at the place of 10, its last number 12
-//!   visible            ^ 4                           5..=9 is still being written
+//!   numbers    1..=3   4..=4   5..=9   10..=12    each number belongs to one commit
+//!   ended        x       x               x        10..=12 left its mark: at the place of 10, a 12
+//!   visible            ^ 4                        5..=9 is still being written
 //!
-//!   complete(5, 9)     exchanges visible: 4 -> 9, finds the mark at the place of 10, exchanges visible: 9 -> 12, wakes 10..=12
+//!   complete(5, 9)     exchanges visible: 4 -> 9, loads the mark at the place of 10,
+//!                      exchanges visible: 9 -> 12, wakes the commit 10..=12
 //! ```
-//! * PUBLICATION-1: `visible` is the end of the completed prefix: every number up to it belongs to
-//!   a commit whose entries are in their table. It never goes back, and never passes a commit that
+//! * PUBLICATION-1: `visible` is the end of the completed prefix: each number up to it belongs to a
+//!   commit whose entries are in their table. It never decreases, and never passes a commit that
 //!   stopped.
-//! * PUBLICATION-2: a commit returns once it is visible, or once it never will be.
-//! * PUBLICATION-3: after a stop the numbers of every commit are accounted for once it has ended:
-//!   they are visible, or counted in `refused`. So whoever keeps new numbers away can wait until
-//!   nothing is under way.
-//! * PUBLICATION-4: no mark is forgotten. A commit that is not the next one stores its mark, and
-//!   then changes `visible` (by nothing). Whoever advances `visible` changes it, and then loads the
-//!   next mark. Changes of one word have one order: if the commit's is the first one, the other
-//!   thread loads its mark; if it is the second, the commit sees that it is the next one. Who
-//!   publishes a mark exchanges `visible`, so that only one thread does.
-//! * PUBLICATION-5: a mark is true while it is larger than `visible`. A commit that begins more
-//!   than [`PLACES`] numbers after `visible` waits before it leaves its mark. So two numbers that
-//!   are not visible never share a place, and what an earlier commit left in it is visible.
-//! * PUBLICATION-6: a thread that sleeps is on the list before it sets the lowest bit of `visible`,
-//!   and who advances `visible` while the bit is set wakes those whose number is visible. The bit
-//!   and the list change under the lock.
+//! * PUBLICATION-2: no mark is missed. A commit that is not the next one stores its mark, and then
+//!   changes `visible` (to the value that it has). The thread that advances `visible` changes it,
+//!   and then loads the next mark. The changes of one word have one order: if the commit's is
+//!   first, the other thread loads its mark; if it is second, the commit sees that it is the next
+//!   one. A mark is published by an exchange of `visible`, so by one thread only.
+//! * PUBLICATION-3: a mark counts while it is larger than `visible`. A commit that begins more than
+//!   [`PLACES`] numbers after `visible` waits before it leaves its mark. So two numbers that are
+//!   not visible never share a place, and the mark of an earlier commit in a place is visible.
+//! * PUBLICATION-4: a thread that sleeps is on the list before it sets the lowest bit of `visible`.
+//!   The thread that advances `visible` while the bit is set wakes each thread whose number is
+//!   visible. The bit and the list change under the lock.
 //!
-//! Any thread. Reading `visible` takes no lock, and neither does a commit, unless a thread sleeps
-//! or one stopped.
+//! Any thread. A read of `visible` takes no lock. A commit takes the lock only if a thread sleeps
+//! or a commit stopped.
 
 #![forbid(unsafe_code)]
 
@@ -43,10 +40,10 @@ const PLACES: usize = 1024;
 #[cfg(loom)]
 const PLACES: usize = 2;
 
-/// Marks in a cache line. Numbers that follow each other are in different lines.
+/// Marks in a cache line. The marks of adjacent numbers are in different lines.
 const LINE: usize = 8;
 
-/// The bit of a visible number which says that threads sleep. Sequence numbers have 56 bits.
+/// The lowest bit of `visible`: threads sleep. The number is above it, and has 56 bits.
 const ASLEEP: u64 = 1;
 
 /// The numbers of a batch.
@@ -57,7 +54,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Number of numbers.
+    /// How many numbers the batch has.
     fn count(self) -> u64 {
         self.last - self.first + 1
     }
@@ -66,40 +63,41 @@ impl Taken {
 /// Which sequence numbers are visible, and which commits have ended.
 #[derive(Debug)]
 pub(crate) struct Publication {
-    /// The last visible number, and in the lowest bit whether threads sleep (PUBLICATION-6).
+    /// The last visible number, and in the lowest bit whether threads sleep (PUBLICATION-4).
     visible: Alone<AtomicU64>,
-    /// The smallest number that a thread sleeps for: tells whether the lock is worth taking.
+    /// The smallest number that a thread sleeps for. Below it, `wake` does not take the lock.
     earliest: AtomicU64,
     /// Whether a commit stopped: 0 or 1.
     has_stop: AtomicU64,
     patience: Patience,
-    /// The last numbers of commits that ended, at the places of their first ones (PUBLICATION-5).
+    /// For commits that ended early: the last number, at the place of the first (PUBLICATION-3).
     marks: Box<[AtomicU64; PLACES]>,
-    /// In lines of its own: who sleeps and wakes takes the others from no commit.
+    /// In cache lines of its own, so that sleeping and waking threads do not slow down commits.
     order: Alone<Mutex<Order>>,
-    /// A commit ended that never becomes visible.
+    /// Notified when a commit has ended that never becomes visible.
     ended: Condvar,
 }
 
-/// What only sleeping, stopping and waking threads need.
+/// The state of sleeping and stopped commits, under the lock.
 #[derive(Debug, Default)]
 struct Order {
     sleepers: Sleepers,
     stop: Option<Stop>,
-    /// How many numbers belong to commits that stopped, or that ended after one which stopped.
+    /// How many numbers belong to ended commits that never become visible: those that stopped, and
+    /// those after one that stopped.
     refused: u64,
 }
 
 /// A commit that could not be finished.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
-    /// Its first number: `visible` stays below.
+    /// Its first number. `visible` stays below it.
     pub(crate) first: SequenceNumber,
     pub(crate) cause: Error,
 }
 
 impl Order {
-    /// Fails if `last` never becomes visible.
+    /// `ReadOnly` if `last` never becomes visible.
     fn admit(&self, last: SequenceNumber) -> Result<()> {
         match &self.stop {
             Some(stop) if stop.first <= last => Err(Error::read_only(stop.cause.clone())),
@@ -109,7 +107,7 @@ impl Order {
 }
 
 impl Publication {
-    /// Everything up to `visible` counts as published.
+    /// Begins with everything up to `visible` published.
     pub(crate) fn new(visible: SequenceNumber) -> Self {
         Publication {
             visible: Alone(AtomicU64::new(visible << 1)),
@@ -125,27 +123,28 @@ impl Publication {
     /// The last visible sequence number.
     #[inline]
     pub(crate) fn visible(&self) -> SequenceNumber {
-        // ORDERING: Acquire pairs with the Release in `exchange`: what was published is in its
-        // table, and a table that was closed before says so.
+        // ORDERING: Acquire pairs with the Release in `exchange`: entries that were published are
+        // in their table, and a table that was closed before is seen as closed.
         self.visible.load(Ordering::Acquire) >> 1
     }
 
-    /// The mark of the commit that begins with this number.
+    /// The place for the mark of a commit that begins with this number.
     #[inline(always)]
     fn mark(&self, first: SequenceNumber) -> &AtomicU64 {
         let lines = PLACES.div_ceil(LINE);
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "only its low bits are used"
+            reason = "only the low bits are used"
         )]
         let first = first as usize;
         &self.marks[(first % lines * LINE + first / lines % LINE) % PLACES]
     }
 
-    /// Notes that the commit of these numbers has ended well, and waits until it is visible.
+    /// Records that the entries of a commit are in, and waits until the commit is visible, or never
+    /// will be.
     ///
     /// # Errors
-    /// `ReadOnly` if a commit before it stopped.
+    /// `ReadOnly` if an earlier commit stopped.
     #[inline(always)]
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         if self.publish(first, last) {
@@ -155,22 +154,22 @@ impl Publication {
         }
     }
 
-    /// Makes commits visible that have ended, and those that follow them, if they are the next
-    /// ones.
+    /// Makes a commit visible whose entries are in, if it is the next one, and then those after it
+    /// that left marks. Returns whether it was the next one.
     #[inline(always)]
     pub(crate) fn publish(&self, first: SequenceNumber, last: SequenceNumber) -> bool {
         let before = (first - 1) << 1;
         if self.exchange(before, last).is_err() {
             return self.publish_slowly(first - 1, last);
         }
-        // ORDERING: Relaxed: `follow` asks again. After the exchange (PUBLICATION-4).
+        // ORDERING: Relaxed: `follow` loads it again. After the exchange (PUBLICATION-2).
         if self.mark(last + 1).load(Ordering::Relaxed) > last {
             self.follow(last);
         }
         true
     }
 
-    /// `publish` where threads sleep, or where it is not the next one.
+    /// `publish` if threads sleep, or if the commit is not the next one.
     #[cold]
     #[inline(never)]
     fn publish_slowly(&self, before: SequenceNumber, last: SequenceNumber) -> bool {
@@ -181,13 +180,13 @@ impl Publication {
         is_next
     }
 
-    /// Exchanges the visible number, and keeps the bit of `before`.
+    /// Exchanges the word `before` for the number `last`, and keeps the bit of `before`.
     #[inline(always)]
     fn exchange(&self, before: u64, last: SequenceNumber) -> Result<u64, u64> {
         // ORDERING: Release pairs with the Acquire in `visible` and here: all entries up to `last`
-        // are in, also those whose commits said so by a mark or under the lock of a journal's turn.
-        // Acquire pairs with the Release of those exchanges that published earlier numbers, of
-        // `pass_on` (PUBLICATION-4), and of `sleep`. Relaxed: nothing was published.
+        // are in, also those of commits that left a mark, or that wait under the lock of a
+        // journal's turn. Acquire pairs with the Release of the exchanges that published earlier
+        // numbers, of `pass_on` (PUBLICATION-2), and of `sleep`. Relaxed: nothing was published.
         self.visible.compare_exchange(
             before,
             last << 1 | before & ASLEEP,
@@ -196,14 +195,14 @@ impl Publication {
         )
     }
 
-    /// Makes everything up to `last` visible, if everything up to `before` is, and nothing else.
-    /// Wakes those who sleep for it.
+    /// Advances the visible number from `before` to `last`, and wakes the threads that sleep for
+    /// it. Returns false if the visible number is not `before`.
     fn advance(&self, before: SequenceNumber, last: SequenceNumber) -> bool {
         let mut seen = before << 1;
         loop {
             match self.exchange(seen, last) {
                 Ok(_) => break,
-                // A thread begins or ends to sleep.
+                // Only the bit of the sleepers changed.
                 Err(now) if now >> 1 == before => seen = now,
                 Err(_) => return false,
             }
@@ -214,20 +213,20 @@ impl Publication {
         true
     }
 
-    /// Publishes the commits that have ended and follow the number `last`, which is visible
-    /// (PUBLICATION-4).
+    /// Publishes the commits after the number `last`, which is visible, that left marks
+    /// (PUBLICATION-2).
     #[cold]
     #[inline(never)]
     fn follow(&self, mut last: SequenceNumber) {
         loop {
             let mut end = last;
-            // ORDERING: Acquire pairs with the Release in `complete_later`: its entries are in.
+            // ORDERING: Acquire pairs with the Release in `leave_mark`: the entries are in.
             while let mark = self.mark(end + 1).load(Ordering::Acquire)
                 && mark > end
             {
                 end = mark;
             }
-            // Another thread that published the first of them looks for what follows.
+            // If another thread published the first of them, it also publishes what follows.
             if end == last || !self.advance(last, end) {
                 return;
             }
@@ -235,7 +234,8 @@ impl Publication {
         }
     }
 
-    /// `complete` of a commit that is not the next one.
+    /// `complete` of a commit that is not the next one. Once a commit that never becomes visible
+    /// has ended, it is counted in `refused`.
     #[cold]
     #[inline(never)]
     fn complete_later(&self, taken: Taken) -> Result<()> {
@@ -249,8 +249,8 @@ impl Publication {
         waited
     }
 
-    /// Leaves the mark of a commit once its place is free, and publishes it if it is the next one
-    /// by now.
+    /// Leaves the mark of a commit once its place is free. Publishes the commit if it has become
+    /// the next one meanwhile.
     fn leave_mark(&self, Taken { first, last }: Taken) -> Result<()> {
         self.wait_for(first.saturating_sub(PLACES as u64))?;
         // ORDERING: Release pairs with the Acquire in `follow`: the entries are in.
@@ -262,10 +262,10 @@ impl Publication {
         Ok(())
     }
 
-    /// Changes `visible` by nothing, and returns the visible number (PUBLICATION-4).
+    /// Changes `visible` to the value that it has. Returns the visible number (PUBLICATION-2).
     fn pass_on(&self) -> SequenceNumber {
-        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this
-        // sees the mark. Acquire pairs with its Release: who advanced it before is seen.
+        // ORDERING: Release pairs with the Acquire in `exchange`: a thread that advances `visible`
+        // after this sees the mark. Acquire pairs with its Release: earlier advances are seen.
         self.visible.fetch_or(0, Ordering::AcqRel) >> 1
     }
 
@@ -283,15 +283,15 @@ impl Publication {
         Ok(())
     }
 
-    /// Sleeps until `last` is visible, or until a commit stopped (PUBLICATION-6).
+    /// Sleeps until `last` is visible, or until a commit stops (PUBLICATION-4).
     fn sleep(&self, last: SequenceNumber) -> Result<()> {
         let mut order = self.order.lock();
         order.admit(last)?;
         let flag = order.sleepers.add(last);
         self.note_earliest(&order);
-        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this
-        // sees the bit, and `earliest`. Acquire pairs with its Release: who advanced it before is
-        // seen.
+        // ORDERING: Release pairs with the Acquire in `exchange`: a thread that advances `visible`
+        // after this sees the bit, and `earliest`. Acquire pairs with its Release: earlier advances
+        // are seen.
         let visible = self.visible.fetch_or(ASLEEP, Ordering::AcqRel) >> 1;
         if visible < last {
             drop(order);
@@ -306,8 +306,8 @@ impl Publication {
     #[cold]
     #[inline(never)]
     fn wake(&self, last: SequenceNumber) {
-        // ORDERING: Relaxed: it was stored before the bit that this thread's exchange met, or later
-        // by a thread that woke who slept for less.
+        // ORDERING: Relaxed: it was stored before the bit that this thread's exchange saw, or later
+        // by a thread that woke all sleepers of smaller numbers.
         if self.earliest.load(Ordering::Relaxed) <= last {
             self.wake_up_to(last, self.order.lock());
         }
@@ -317,8 +317,8 @@ impl Publication {
         let woken = order.sleepers.up_to(visible);
         self.note_earliest(&order);
         if order.sleepers.earliest().is_none() {
-            // ORDERING: Relaxed: it publishes nothing, and the exchanges before it are read with it
-            // as one sequence.
+            // ORDERING: Relaxed: it publishes nothing, and it continues the release sequence of the
+            // exchanges before it.
             self.visible.fetch_and(!ASLEEP, Ordering::Relaxed);
         }
         drop(order);
@@ -327,12 +327,12 @@ impl Publication {
 
     fn note_earliest(&self, order: &Order) {
         let earliest = order.sleepers.earliest().unwrap_or(u64::MAX);
-        // ORDERING: Relaxed: under the lock; the bit, which is set after it, publishes it.
+        // ORDERING: Relaxed: under the lock. The bit, which is set afterwards, publishes it.
         self.earliest.store(earliest, Ordering::Relaxed);
     }
 
-    /// Notes that the commit of these numbers was not finished. Commits after it never become
-    /// visible. Returns whether it is the first one to stop.
+    /// Records that the commit of these numbers was not finished. Commits after it never become
+    /// visible. Returns whether it is the first commit that stops.
     pub(crate) fn stop(&self, taken: Taken, cause: Error) -> bool {
         let mut order = self.order.lock();
         let is_first = order.stop.is_none();
@@ -345,10 +345,10 @@ impl Publication {
             ..earlier
         });
         order.refused += taken.count();
-        // ORDERING: Relaxed: who takes a number and does not see it yet is told when the batch is
-        // complete.
+        // ORDERING: Relaxed: a commit that takes a number without seeing it gets the error from
+        // `complete`.
         self.has_stop.store(1, Ordering::Relaxed);
-        // Each of them asks again whether its number becomes visible.
+        // Wakes all: each checks again whether its number can become visible.
         self.wake_up_to(SequenceNumber::MAX, order);
         self.ended.notify_all();
         is_first
@@ -357,7 +357,7 @@ impl Publication {
     /// Fails with `ReadOnly` if a commit stopped.
     #[inline]
     pub(crate) fn admit(&self) -> Result<()> {
-        // ORDERING: Relaxed: a hint, see `stop`; the cause is behind the lock.
+        // ORDERING: Relaxed: a hint, see `stop`. The cause is under the lock.
         if self.has_stop.load(Ordering::Relaxed) == 0 {
             Ok(())
         } else {
@@ -365,7 +365,7 @@ impl Publication {
         }
     }
 
-    /// The error of a commit that stopped.
+    /// The error of the commit that stopped, if one did.
     #[cold]
     pub(crate) fn cause(&self) -> Option<Error> {
         self.order
@@ -375,8 +375,9 @@ impl Publication {
             .map(|stop| Error::read_only(stop.cause.clone()))
     }
 
-    /// If a commit stopped: waits until all commits up to `last`, the last number taken, have ended
-    /// (PUBLICATION-3). The caller keeps new numbers away.
+    /// If a commit stopped, waits until all commits up to `last` have ended: the numbers of an
+    /// ended commit are visible or counted in `refused`. `last` is the last number that was taken;
+    /// the caller keeps new ones away.
     pub(crate) fn wait_until_ended(&self, last: SequenceNumber) -> Option<Stop> {
         loop {
             let order = self.order.lock();
@@ -384,7 +385,7 @@ impl Publication {
             let before = stop.first - 1;
             if self.visible() < before {
                 drop(order);
-                // If one of them stops meanwhile, that one is the stop.
+                // If one of these commits stops meanwhile, the next round finds it as the stop.
                 let _ = self.wait_for(before);
             } else if order.refused < last - before {
                 drop(self.ended.wait(order));
@@ -394,8 +395,8 @@ impl Publication {
         }
     }
 
-    /// Leaves numbers up to this one unused: a replay goes on after them. Nothing is under way, and
-    /// the caller has the commit mutex.
+    /// Makes numbers up to `last` visible without a commit: a replay continues after them. No
+    /// commit is under way, and the caller has the commit mutex.
     pub(crate) fn skip_to(&self, last: SequenceNumber) {
         let visible = self.visible();
         if visible < last {

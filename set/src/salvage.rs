@@ -1,13 +1,14 @@
-//! Salvage: what still verifies of the tables of a flush that met damage.
+//! Salvage: passes every entry that still verifies to a file, from the tables of a flush that met
+//! damage.
 //!
 //! ```text
-//!   table 5   a@7  (b@9 damaged)  c@8      every entry that verifies, wherever its table's links lead
+//!   table 5   a@7  (b@9 damaged)  c@8      entries are found without links
 //!   table 4   a@3   b@2
-//!   salvaged  a@7   a@3   b@2   c@8        one missing; then the range tombstones of both, cut anew
+//!   salvaged  a@7   a@3   b@2   c@8        one is missing; then the fragments of both tables
 //! ```
-//! * SET-SALVAGE-1: what is handed out verifies: an entry by its digests, its value as a copy, and
-//!   the fragments again after the last one was handed out. All versions are: which of them a lost
-//!   one would have hidden is not known.
+//! All versions are passed, because a lost entry may have been the one that hid them. Each entry
+//! verifies by its digests, each value as a copy. The fragments are verified once more after the
+//! last one is passed.
 //!
 //! One thread at a time; the tables are frozen.
 
@@ -22,7 +23,7 @@ use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::Fragmenter;
 use paranoid_memtable::{Corruption, Error, Kind, Result};
 
-/// What a salvage handed out, and what is lost. Made by
+/// The counts of a salvage: what it passed to the sink, and what is lost. Made by
 /// [`FlushJob::salvage`](crate::FlushJob::salvage).
 ///
 /// ```
@@ -33,18 +34,19 @@ use paranoid_memtable::{Corruption, Error, Kind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SalvageSummary {
-    /// Number of entries handed out.
+    /// Number of entries passed to the sink.
     pub entries: u64,
-    /// Number of fragments of range tombstones handed out.
+    /// Number of fragments of range tombstones passed to the sink.
     pub fragments: u64,
     /// Number of entries and range tombstones that were written and are lost.
     pub missing: u64,
-    /// Damage that kept the salvage from searching everywhere; `missing` may be too small then.
+    /// Damage that kept the salvage from searching everywhere. If there is any, `missing` may be
+    /// too small.
     pub failure: Option<Corruption>,
 }
 
-/// Passes everything that verifies to a sink (SET-SALVAGE-1). O(n log n) for n entries, all bytes
-/// of the tables, and the sequence numbers of all fragments; O(n) memory.
+/// Passes everything that verifies to a sink. O(n log n) for n entries, all bytes of the tables,
+/// and the sequence numbers of all fragments; O(n) memory.
 pub(crate) fn salvage_tables(
     slots: &[Arc<Slot>],
     comparator: &KeyComparator,
@@ -52,7 +54,7 @@ pub(crate) fn salvage_tables(
 ) -> Result<SalvageSummary> {
     let mut summary = SalvageSummary::default();
     let mut found = Vec::new();
-    // Also tables whose freeze met damage.
+    // A table whose freeze met damage is frozen too.
     let unfrozen = || Error::InvalidArgument("a table is not frozen".into());
     let tables = slots
         .iter()
@@ -62,7 +64,7 @@ pub(crate) fn salvage_tables(
         let salvaged = table.salvage();
         summary.missing += salvaged.missing;
         summary.failure = summary.failure.or(salvaged.failure);
-        // SET-FLUSH-3.
+        // COMPACTION-4.
         let last = slot.last.get();
         found.extend(
             salvaged
@@ -93,12 +95,12 @@ pub(crate) fn salvage_tables(
         FlushItem::Entry(entry).hand_to(sink)?;
         summary.entries += 1;
     }
-    summary.fragments = hand_out(&ranges, comparator, sink)?;
+    summary.fragments = pass_fragments(&ranges, comparator, sink)?;
     Ok(summary)
 }
 
-/// Cuts range tombstones into fragments and passes them to the sink.
-fn hand_out(
+/// Cuts range tombstones into fragments and passes them to the sink. Returns their number.
+fn pass_fragments(
     ranges: &[Salvaged<'_>],
     comparator: &KeyComparator,
     sink: &mut impl FlushSink,

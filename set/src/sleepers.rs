@@ -1,6 +1,6 @@
-//! Threads that sleep until a number is visible, each woken alone.
+//! Sleepers: threads that sleep until a number is visible. Each is woken by a flag of its own.
 //!
-//! Under the lock of the publication; a thread waits for its own flag without it.
+//! The list is under the lock of the publication. A thread waits for its flag without that lock.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use paranoid_memtable::SequenceNumber;
 use paranoid_memtable::sibling::{Condvar, Mutex};
 
-/// Wakes one thread.
+/// The flag that one thread sleeps on.
 #[derive(Debug)]
 pub(crate) struct Flag {
     is_up: Mutex<bool>,
@@ -17,7 +17,7 @@ pub(crate) struct Flag {
 }
 
 impl Flag {
-    /// Sleeps until another thread calls `wake`.
+    /// Sleeps until another thread calls `wake`, or returns at once if one has.
     pub(crate) fn wait(&self) {
         let mut is_up = self.is_up.lock();
         while !*is_up {
@@ -25,7 +25,7 @@ impl Flag {
         }
     }
 
-    /// Wakes the thread that waits, or the one that will.
+    /// Wakes the thread of this flag, asleep or about to be.
     pub(crate) fn wake(&self) {
         *self.is_up.lock() = true;
         self.woken.notify_all();
@@ -47,7 +47,7 @@ impl Sleepers {
         flag
     }
 
-    /// Removes and returns the flags of all that wait for a number up to `visible`.
+    /// Removes the threads that wait for a number up to `visible`, and returns their flags. O(n).
     pub(crate) fn up_to(&mut self, visible: SequenceNumber) -> Vec<Arc<Flag>> {
         self.0
             .extract_if(.., |(last, _)| *last <= visible)
@@ -55,7 +55,7 @@ impl Sleepers {
             .collect()
     }
 
-    /// The smallest number that a thread waits for.
+    /// The smallest number that a thread waits for. O(n).
     pub(crate) fn earliest(&self) -> Option<SequenceNumber> {
         self.0.iter().map(|(last, _)| *last).min()
     }

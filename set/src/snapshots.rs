@@ -1,10 +1,10 @@
-//! Snapshots: which sequence numbers somebody still wants to read at.
+//! Snapshots: the sequence numbers at which an engine still reads.
 //!
-//! * SNAPSHOT-1: a snapshot reads the visible number and is registered under one lock. So whoever
-//!   takes the list under that lock knows: every snapshot that is not in it is at least as new as
-//!   what was visible then.
+//! * SNAPSHOT-1: a snapshot loads the visible number and is registered under one lock. So a
+//!   snapshot that is not in a list taken under that lock is at least as new as what was visible
+//!   then.
 //!
-//! Any thread. A snapshot pins no memory.
+//! Any thread. A snapshot keeps no memory of tables.
 
 #![forbid(unsafe_code)]
 
@@ -15,11 +15,11 @@ use crate::publication::Publication;
 use paranoid_memtable::sibling::Mutex;
 use paranoid_memtable::{Result, SequenceNumber, shown};
 
-/// The snapshots of one set, and what is visible.
+/// The snapshots of one set, and its visible number.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) publication: Publication,
-    /// How many snapshots there are of each number.
+    /// The number of snapshots at each sequence number.
     live: Mutex<BTreeMap<SequenceNumber, u64>>,
 }
 
@@ -31,7 +31,7 @@ impl Registry {
         }
     }
 
-    /// A snapshot of what is visible (SNAPSHOT-1).
+    /// Makes a snapshot at the visible number (SNAPSHOT-1).
     pub(crate) fn register(self: &Arc<Self>) -> Snapshot {
         let mut live = self.live.lock();
         let sequence = self.publication.visible();
@@ -43,8 +43,8 @@ impl Registry {
         }
     }
 
-    /// The numbers of all snapshots, ascending, once `last` is visible. Snapshots that are
-    /// registered later see `last`.
+    /// Waits until `last` is visible, and returns the numbers of all snapshots, ascending.
+    /// Snapshots that are registered later see `last` (SNAPSHOT-1).
     ///
     /// # Errors
     /// `ReadOnly` if `last` never will be visible.
@@ -59,9 +59,10 @@ impl Registry {
     }
 }
 
-/// What was visible in a set at one moment. Reads at it see the same until it is dropped, whatever
-/// is written and flushed meanwhile: a flush keeps the versions that it needs. It pins no memory.
-/// Made by [`MemTableSet::snapshot`](crate::MemTableSet::snapshot).
+/// A snapshot of a set at one moment. Made by
+/// [`MemTableSet::snapshot`](crate::MemTableSet::snapshot). Until it is dropped, reads at it see
+/// what was visible then, whatever is written and flushed meanwhile: flushes keep the versions that
+/// it needs. A snapshot keeps no memory of tables.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, WriteBatch};

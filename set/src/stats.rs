@@ -1,6 +1,6 @@
-//! Counts and numbers of a set.
+//! The statistics of a set.
 //!
-//! Any thread; the counts are exact while nothing is written.
+//! Any thread. The counts are exact while no batch is being written.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use paranoid_memtable::SequenceNumber;
 
-/// Counts and numbers of a set: see [`MemTableSet::stats`](crate::MemTableSet::stats).
+/// Statistics of a set: see [`MemTableSet::stats`](crate::MemTableSet::stats).
 ///
 /// ```
 /// use paranoid_set::{MemTableSet, SetOptions, SetStats};
@@ -22,21 +22,20 @@ use paranoid_memtable::SequenceNumber;
 pub struct SetStats {
     /// The last visible sequence number.
     pub visible: SequenceNumber,
-    /// Number of tables that are not flushed, the active one included.
+    /// Number of unflushed tables, the active one included.
     pub tables: u64,
-    /// Number of entries in them.
+    /// Number of entries in these tables.
     pub entries: u64,
-    /// Bytes of memory allocated to them.
+    /// Bytes of memory allocated to these tables.
     pub allocated_bytes: u64,
     /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
     pub pinned_bytes: u64,
-    /// How long the first of these tables has been held since it was flushed: a view or cursor that
-    /// somebody forgot.
+    /// The time since the oldest of these tables was flushed. A long time shows a forgotten view or
+    /// cursor.
     pub pinned_for: Option<Duration>,
-    /// Bytes of memory of flushed tables that the set keeps for the next ones:
+    /// Bytes of memory of flushed tables that the set keeps for its next tables:
     /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
     pub recycled_bytes: u64,
-    /// Number of different sequence numbers at which there are
-    /// [snapshots](crate::MemTableSet::snapshots).
+    /// Number of different sequence numbers of [snapshots](crate::MemTableSet::snapshots).
     pub snapshots: u64,
 }

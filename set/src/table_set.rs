@@ -1,9 +1,11 @@
-//! The handle of a set: what an engine calls.
+//! The handle of a set, which an engine calls.
 //!
 //! ```text
-//!   MemTableSet --+-- write, write_with, replay, switch, flush_and_wait     commit
-//!                 +-- view, view_at, snapshot, stats        view, snapshot, stats
-//!                 +-- begin_flush                           flush_job
+//!   MemTableSet --+-- put, .., write, write_with, replay    commit
+//!                 +-- switch, flush_and_wait                switch
+//!                 +-- view, view_at, snapshot, stats        view, snapshots, stats
+//!                 +-- begin_flush, replace_base             flush_job
+//!                 +-- start_flush_thread                    flush_thread
 //! ```
 //! Any thread may call any method; clones are handles of one set.
 
@@ -16,10 +18,11 @@ use std::time::{Duration, Instant};
 use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::{Error, Kind, Result, SequenceNumber, StallCause, WriteBatch, shown};
 
-use crate::commit::{KEPT_MAX, Shared};
 use crate::flush_job::{FlushJob, replace_base};
 use crate::flush_thread::FlushThread;
+use crate::journal_copy::KEPT_MAX;
 use crate::options::{Durability, SetOptions, WriteOptions};
+use crate::shared::Shared;
 use crate::snapshots::Snapshot;
 use crate::stats::SetStats;
 use crate::thread_state::ThreadState;
@@ -33,8 +36,8 @@ thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) }
 ///
 /// Batches are atomic and ordered: each gets the next sequence numbers, is in the journal before it
 /// is in a table, and becomes visible after every batch before it. A full active table is replaced
-/// by an empty one. A flush hands the immutable tables out as one, verified, and replaces them by a
-/// new base in one store.
+/// by an empty one. A flush merges the immutable tables, verifies what it passes on, and replaces
+/// them by a new base in one store.
 ///
 /// Handles are cheap to clone and share one set. A comparator must not write to the set whose keys
 /// it compares: the inner write would wait for the outer one.
@@ -65,8 +68,8 @@ impl<B> Clone for MemTableSet<B> {
 }
 
 impl<B> MemTableSet<B> {
-    /// An empty set over the engine's base, in the order that the options of its tables choose. Its
-    /// journal, if there is one, is switched to the first table.
+    /// Opens an empty set over the engine's base, and switches the journal, if there is one, to the
+    /// set's first table. The table options choose the order of keys.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -84,10 +87,9 @@ impl<B> MemTableSet<B> {
         })
     }
 
-    /// Puts one entry under the next sequence number, and returns that number:
-    /// [`write`](Self::write) of a batch of one, with 8 bytes of protection from here on. Other
-    /// calls of this kind: [`delete`](Self::delete), [`merge`](Self::merge),
-    /// [`delete_range`](Self::delete_range).
+    /// Puts one entry under the next sequence number, and returns that number. The call is a
+    /// [`write`](Self::write) of a batch of one, with 8 bytes of protection from here on, as are
+    /// [`delete`](Self::delete), [`merge`](Self::merge) and [`delete_range`](Self::delete_range).
     ///
     /// ```
     /// use paranoid_memtable::Lookup;
@@ -109,7 +111,7 @@ impl<B> MemTableSet<B> {
         self.write_one(Kind::PUT, key.as_ref(), value.as_ref())
     }
 
-    /// Deletes a key, present or not; see [`put`](Self::put).
+    /// Deletes a key, whether it is present or not; see [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
@@ -118,7 +120,7 @@ impl<B> MemTableSet<B> {
         self.write_one(Kind::DELETE, key.as_ref(), &[])
     }
 
-    /// Adds an operand that the engine's merge operator will combine with what the key has; see
+    /// Adds an operand that the engine's merge operator combines with the key's older value; see
     /// [`put`](Self::put).
     ///
     /// # Errors
@@ -132,7 +134,7 @@ impl<B> MemTableSet<B> {
         self.write_one(Kind::MERGE, key.as_ref(), operand.as_ref())
     }
 
-    /// Deletes the keys from `start` on and before `end`; see [`put`](Self::put).
+    /// Deletes all keys from `start`, inclusive, to `end`, exclusive; see [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if `end` is not after
@@ -146,6 +148,7 @@ impl<B> MemTableSet<B> {
         self.write_one(Kind::RANGE_DELETE, start.as_ref(), end.as_ref())
     }
 
+    /// Writes a batch of one entry, in the batch that this thread keeps.
     fn write_one(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<SequenceNumber> {
         let kept = BATCH.try_with(Cell::take).ok().flatten();
         let mut batch =
@@ -154,14 +157,14 @@ impl<B> MemTableSet<B> {
         let written = self.write(&batch)?;
         if batch.as_bytes().len() <= KEPT_MAX {
             batch.clear();
-            // No thread local is there while a thread ends.
+            // Fails while the thread ends; the batch is freed then.
             let _ = BATCH.try_with(|kept| kept.set(Some(batch)));
         }
         Ok(written)
     }
 
-    /// Writes a batch, as [`write_with`](Self::write_with) does by default: `Buffered` if there is
-    /// a journal, otherwise without one.
+    /// Writes a batch with the default [`WriteOptions`]: `Durability::Buffered` if the set has a
+    /// journal, otherwise `Durability::None`. See [`write_with`](Self::write_with).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -181,13 +184,17 @@ impl<B> MemTableSet<B> {
         self.shared.write(batch, WriteOptions::default(), None)
     }
 
-    /// Writes a batch under the next sequence numbers and returns the last of them, once it and all
-    /// batches before it are visible. A batch without records takes no number; what is visible is
-    /// returned. Empty ranges take theirs. Expected O(n log n) for n entries; waits for batches
-    /// with smaller numbers that are still being written, for the journal, and until its deadline
-    /// for a flush if a budget is used up. `options` are [`WriteOptions`] or a
-    /// [`Durability`](crate::Durability). The steps of a write: [commit
-    /// protocol](paranoid_memtable::guide::commit_protocol).
+    /// Writes a batch under the next sequence numbers, and returns the last of them once this batch
+    /// and all batches before it are visible. `options` are [`WriteOptions`] or a
+    /// [`Durability`](crate::Durability). A batch without records takes no number, and the visible
+    /// number is returned. Empty ranges take a number each. Expected O(n log n) for n entries. The
+    /// [commit protocol](paranoid_memtable::guide::commit_protocol) has the steps of a write.
+    ///
+    /// The call waits for
+    ///
+    /// - batches with smaller numbers that are still being written,
+    /// - the journal, as the durability says,
+    /// - a flush if a budget is used up, until the batch's deadline.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -202,17 +209,22 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`prepare`](paranoid_memtable::MemTable::prepare); `InvalidArgument` for a
-    /// durability that needs a journal, and beyond sequence number 2^56 - 1; `MemTableFull` for a
-    /// batch that fits no empty table, before one is sealed for it; `WriteStall` if a budget is
-    /// used up and no flush ends in time; errors of [`Journal::append`](crate::Journal::append) and
-    /// [`switch`](crate::Journal::switch). The batch has no numbers then, and nothing is changed.
-    /// `ReadOnly` if the batch, or one before it, could not be finished or written to the journal,
-    /// or if the set was read-only: the batch is not visible and never will be.
+    /// After these errors the batch has no numbers, and nothing is changed:
+    ///
+    /// - Those of [`prepare`](paranoid_memtable::MemTable::prepare).
+    /// - `InvalidArgument` for a durability that needs a journal the set does not have, and beyond
+    ///   sequence number 2^56 - 1.
+    /// - `MemTableFull` if even an empty table has too little space for the batch.
+    /// - `WriteStall` if a budget is used up and no flush ends in time.
+    /// - Those of [`Journal::append`](crate::Journal::append) and
+    ///   [`switch`](crate::Journal::switch).
+    ///
+    /// `ReadOnly` if the batch or an earlier one could not be finished or written to the journal,
+    /// or if the set was read-only. The batch is not visible and never will be.
     ///
     /// # Panics
-    /// If the comparator or the journal panics. The set is read-only then, unless the batch had no
-    /// numbers yet.
+    /// If the comparator or the journal panics. If the batch had numbers by then, the set is
+    /// read-only.
     pub fn write_with(
         &self,
         batch: &WriteBatch,
@@ -221,18 +233,20 @@ impl<B> MemTableSet<B> {
         self.shared.write(batch, options.into(), None)
     }
 
-    /// Writes a batch that was read from a journal, under the numbers in its header, without
-    /// appending it anywhere. Numbers between the last batch and this one stay unused. Tables with
-    /// replayed batches may be flushed before the last batch is replayed: which older journals are
-    /// kept then, the [journal decides](crate::Journal::flushed). Meant for recovery, before
-    /// anything else is written, but after a flush thread was started: a log with more than
-    /// [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs
-    /// flushes on the way. Tables are sealed as they fill. If nobody flushes them, a replay is
-    /// refused with `WriteStall`, and can be repeated after a flush.
+    /// Writes a batch that was read from a journal, under the numbers in its header, and does not
+    /// append it to the set's journal. Numbers between the last batch and this one stay unused.
     ///
-    /// A number is taken once. Logs of other engines may have two batches of one number; a set
-    /// refuses the second one. If no key is in both, it and all batches after it can be given
-    /// numbers that are larger by one more.
+    /// A recovery replays its batches before it writes anything else, and after it has started a
+    /// flush thread: a log of more than
+    /// [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs
+    /// flushes meanwhile, because tables are sealed as they fill. Without a flush, a replay is
+    /// refused with `WriteStall`, and can be repeated after one. Tables may be flushed before the
+    /// last batch is replayed: the [journal decides](crate::Journal::flushed) which older files it
+    /// keeps then.
+    ///
+    /// Each number is taken once. A log of another engine may have two batches with one number; a
+    /// set refuses the second. If the two have no key in common, the second and all batches after
+    /// it can be replayed with numbers that are larger by one more.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -250,22 +264,25 @@ impl<B> MemTableSet<B> {
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if the batch's first number
-    /// is not after all that was written, or while another batch is being written.
+    /// is not above all numbers that were taken, or if another batch is being written.
     pub fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
         self.shared
             .write(batch, Durability::None.into(), Some(batch.sequence()))
     }
 
-    /// Replaces the active table by an empty one, unless it is empty; returns how many tables can
-    /// be flushed. The set does so by itself when the table is full: it asks
-    /// [`should_flush`](paranoid_memtable::MemTable::should_flush) each time that batches took a
-    /// 64th of the write buffer; and when the journal has as many bytes of the table's batches as
-    /// the write buffer. Where there may be no further table, it waits for a flush as a write does,
-    /// for [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) at most.
+    /// Replaces the active table by an empty one, unless it is empty. Returns how many tables can
+    /// be flushed. If the set has its maximum number of tables, the call waits for a flush as a
+    /// write does, for at most [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout).
     ///
-    /// Of a set that is [read-only](Self::read_only) the switch closes all tables below the batch
-    /// that stopped it, so that a last flush has everything that is visible. Then the set is opened
-    /// anew over that base.
+    /// The set also replaces a table by itself, in a write:
+    ///
+    /// - when [`should_flush`](paranoid_memtable::MemTable::should_flush) says that it is full,
+    ///   checked each time that batches took a 64th of the write buffer;
+    /// - when the journal has as many bytes of the table's batches as the write buffer.
+    ///
+    /// On a [read-only](Self::read_only) set, `switch` seals the tables below the batch that
+    /// stopped it, so that a last flush has everything that is visible. Then the engine opens
+    /// another set over that base.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -281,17 +298,17 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no
-    /// further one and no flush ends in time, and errors of
-    /// [`Journal::switch`](crate::Journal::switch).
+    /// - `MemoryRefused` if the system has no memory for a table.
+    /// - `WriteStall` if the set has its maximum number of tables and no flush ends in time.
+    /// - Those of [`Journal::switch`](crate::Journal::switch).
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;
         Ok(self.view().readers().count() - 1)
     }
 
-    /// Replaces the active table, and waits until all that was written before this call is flushed
-    /// and the base that has it is installed, by the flush thread or by a job of another thread. A
-    /// flush thread that failed tries again.
+    /// Replaces the active table, and waits until the flush thread, or a job of another thread, has
+    /// flushed all that was written before this call and installed the base that has it. A flush
+    /// thread that failed tries again.
     ///
     /// ```
     /// use paranoid_memtable::Error;
@@ -313,14 +330,16 @@ impl<B> MemTableSet<B> {
     /// # }
     /// ```
     ///
-    /// The call waits until [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) is over at
-    /// most, as a stalled write does: a job that is kept without an install, or leaked, ends no
-    /// flush.
+    /// The call waits for at most [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout): a job
+    /// that is leaked, or kept without an install, never ends its flush.
     ///
     /// # Errors
-    /// Those of [`switch`](Self::switch); that of the flush thread, if its flush fails;
-    /// `WriteStall` if the flush under way does not end in time; `InvalidArgument` if the set has
-    /// no flush thread and no job that takes the table. The table stays, and can be flushed later.
+    /// The tables stay, and can be flushed later:
+    ///
+    /// - Those of [`switch`](Self::switch).
+    /// - That of the flush thread, if its flush fails.
+    /// - `WriteStall` if the flush under way does not end in time.
+    /// - `InvalidArgument` if the set has no flush thread, and no job takes the table.
     pub fn flush_and_wait(&self) -> Result<()> {
         let Shared {
             buffers,
@@ -339,13 +358,14 @@ impl<B> MemTableSet<B> {
         };
         let ended = buffers.wait_for_flush(newest, &mut stall);
         if ended == FlushWait::Flushed {
-            // An install counts its tables, and shows its base before it lets the mutex go.
+            // An install counts its tables as flushed before it shows its base, both under this
+            // mutex. So the base is visible after the lock.
             drop(commit.lock());
             return Ok(());
         }
         let tables = self.view().readers().count() as u64;
         let waited = stall.since.map_or(Duration::ZERO, |since| since.elapsed());
-        let nobody =
+        let unflushed =
             "nothing flushes the set: start a flush thread, or begin a flush and install it";
         Err(buffers.thread_error().unwrap_or_else(|| match ended {
             FlushWait::Late => Error::WriteStall {
@@ -353,14 +373,15 @@ impl<B> MemTableSet<B> {
                 tables,
                 waited,
             },
-            _ => Error::InvalidArgument(nobody.into()),
+            _ => Error::InvalidArgument(unflushed.into()),
         }))
     }
 
-    /// What the set shows now. Takes no lock that a writer holds; tens of nanoseconds.
+    /// A view of what is visible now. It waits for no write, except while a switch or an install
+    /// replaces the tables. Tens of nanoseconds.
     #[must_use]
     pub fn view(&self) -> View<B> {
-        // VIEW-1.
+        // The tables before the number: see `read_at`.
         let tables = self.shared.tables.load();
         View {
             sequence: read_at(&self.shared.registry.publication, &tables.active.last),
@@ -368,7 +389,7 @@ impl<B> MemTableSet<B> {
         }
     }
 
-    /// What the set shows at a snapshot: the tables of now, and the snapshot's sequence number.
+    /// A view at a snapshot: the current tables and base, read at the snapshot's sequence number.
     ///
     /// ```
     /// use paranoid_memtable::Error;
@@ -391,20 +412,21 @@ impl<B> MemTableSet<B> {
                 "the snapshot is one of another set".into(),
             ));
         }
-        // Its number is not over the last one of the active table: that table, or an older one, had
-        // it when the snapshot was made.
+        // The snapshot's number is at most the last one of the active table: this table or an older
+        // one had the number when the snapshot was made.
         Ok(View {
             tables: self.shared.tables.load(),
             sequence: snapshot.sequence(),
         })
     }
 
-    /// Replaces the base by what `next` makes of the current one, without a flush: the files of a
-    /// compaction in place of those that it read. Views, cursors and ranges that exist go on over
-    /// the base that they began with. One base at a time is made, by this call or by a flush's
-    /// [`install`](FlushJob::install): no call loses what another has brought, and `next` may write
-    /// the engine's manifest. Readers and writers go on meanwhile. `next` must not install a base
-    /// itself: it would wait for its own end.
+    /// Replaces the base by the one that `next` makes of the current one, without a flush: for
+    /// example after a compaction, with its new files in place of those that it read. Existing
+    /// views, cursors and ranges keep the base that they began with.
+    ///
+    /// This call and the [`install`](FlushJob::install) of a flush run one at a time, so neither
+    /// loses the other's files, and `next` may write the engine's manifest. Reads and writes
+    /// continue meanwhile. `next` must not install a base itself: it would wait for itself.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -422,15 +444,15 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// That of `next`: the base stays.
+    /// That of `next`. The base stays then.
     pub fn replace_base(&self, next: impl FnOnce(&B) -> Result<B>) -> Result<()> {
         replace_base(&self.shared, None, next).map(drop)
     }
 
-    /// The sequence numbers of all snapshots, ascending, each once: what a
-    /// [compaction](crate::Compaction) of the base keeps readable. They are asked for after the
-    /// view whose files it merges was taken: a snapshot that is made later sees the newest version
-    /// of whatever these files have. A flush takes a list of its own.
+    /// The sequence numbers of all snapshots, ascending, each once: those at which a
+    /// [compaction](crate::Compaction) of the base keeps reads unchanged. The engine asks for them
+    /// after it took the view whose files it merges: a snapshot that is made later sees the newest
+    /// version of each key in these files. A flush takes a list of its own.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -448,17 +470,17 @@ impl<B> MemTableSet<B> {
         self.shared.registry.numbers()
     }
 
-    /// A snapshot of what is visible now. It sees every batch whose write has returned.
+    /// A snapshot of what is visible now, with every batch whose write has returned.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.shared.registry.register()
     }
 
-    /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job
-    /// has them. The active table becomes one of them if the
-    /// [`WriteBufferManager`](crate::WriteBufferManager) asked for it. Waits for batches that are
-    /// still being written to these tables, and finishes the tables (sums, tombstones), off every
-    /// lock that readers and writers take. How a flush goes on: [`FlushJob`].
+    /// Begins a flush of all immutable tables. Returns `None` if there are none, or if another job
+    /// has them. If the [`WriteBufferManager`](crate::WriteBufferManager) asked for the active
+    /// table, it is sealed and flushed too. The call waits for batches that are still being written
+    /// to these tables, and freezes the tables, without any lock that reads or writes take.
+    /// [`FlushJob`] has the next steps.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -469,18 +491,21 @@ impl<B> MemTableSet<B> {
     ///
     /// # Errors
     /// `ReadOnly` if the oldest immutable table has a batch that could not be finished. Those of
-    /// [`switch`](Self::switch) if the active table was asked for and is the only one.
+    /// [`switch`](Self::switch) if the manager asked for the active table, it cannot be sealed, and
+    /// no other table can be flushed.
     pub fn begin_flush(&self) -> Result<Option<FlushJob<B>>> {
         FlushJob::begin(&self.shared)
     }
 
     /// Starts a thread that calls `flush` with a job each time that a table is sealed, or that the
-    /// [`WriteBufferManager`](crate::WriteBufferManager) asks for one. The function writes a file
-    /// and installs the job. If it returns an error, or the job is dropped without an install,
-    /// every table stays, writers that are stalled are refused, and the thread waits until
+    /// [`WriteBufferManager`](crate::WriteBufferManager) asks for the active table. The function
+    /// writes a file and installs the job. If it returns an error, or drops the job without an
+    /// install, every table stays, stalled writes are refused, and the thread waits until
     /// [`retry`](FlushThread::retry). An engine with its own threads calls
-    /// [`begin_flush`](Self::begin_flush) instead. A write or a switch by the function itself, or
-    /// by a listener on its thread, does not wait for a flush of this set: it is refused at once.
+    /// [`begin_flush`](Self::begin_flush) instead.
+    ///
+    /// A write or a switch that would wait for a flush of this set is refused at once on this
+    /// thread, in `flush` and in a listener.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -508,7 +533,7 @@ impl<B> MemTableSet<B> {
         FlushThread::start(&self.shared, flush)
     }
 
-    /// Counts and numbers of the set, for logs and graphs. O(tables * writers).
+    /// Statistics of the set, for logs and graphs. O(tables * writers).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -538,12 +563,14 @@ impl<B> MemTableSet<B> {
         }
     }
 
-    /// What made the set read-only, as the error that writes get; `None` while it takes writes. It
-    /// stays read-only: after a last flush ([`flush_and_wait`](Self::flush_and_wait), or a
-    /// [`switch`](Self::switch) and a job) the engine drops it, and opens another one over its base
-    /// and its journal. Batches whose write returned this error may be there then. Who does not
-    /// want one of them replays a batch of as many deletes of a key that is never used in its
-    /// place: its numbers must not be given again.
+    /// The error that writes get if the set is read-only; `None` while it takes writes. A set stays
+    /// read-only. The engine flushes it a last time ([`flush_and_wait`](Self::flush_and_wait), or
+    /// [`switch`](Self::switch) and a job), drops it, and opens another set over its base and its
+    /// journal.
+    ///
+    /// The recovery may find batches whose write returned this error. To leave one out, the engine
+    /// replays in its place a batch of as many deletes of a key that it never uses, because its
+    /// numbers must not be given again.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};

@@ -1,20 +1,17 @@
-//! The tables of a set, and what a view shows.
+//! The tables of a set and its base: what a view shows.
 //!
 //! ```text
-//!   Tables    active 7   |   immutables 6, 5, 4 (newest first)   |   base: the engine's own version
-//!               |                  |
-//!   Slot      number, table, its bytes, the last sequence number before it, and its own last one once it is closed
+//!   Tables    active 7  |  immutables 6, 5, 4 (newest first)  |  base: the engine's own version
+//!               |               |
+//!   Slot      number, table, its bytes, and its last sequence number once it is closed
 //! ```
-//! * TABLES-1: the sequence numbers of a table are above those of every older one. So the first
-//!   table that answers, in this order, has the newest answer.
-//! * TABLES-2: a table's last number is stored before the next table is given its first one. So who
-//!   has seen a number of the next table sees that this one is closed.
-//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in
-//!   the base.
-//! * TABLES-4: what a table has above its last number belongs to a batch that was not finished, or
-//!   to one after it: no read and no flush passes that number.
+//! * TABLES-1: the last number of a table is stored before a batch takes the next table's first
+//!   number. So a thread that sees a number of the next table sees that this one is closed.
 //!
-//! Any thread; `Tables` never change.
+//! The sequence numbers of a table are above those of every older table. Each number up to the last
+//! one of the active table is in a table or in the base.
+//!
+//! Any thread. A `Tables` does not change.
 
 #![forbid(unsafe_code)]
 
@@ -27,10 +24,11 @@ use paranoid_memtable::{MemTable, SequenceNumber};
 use crate::options::ScanTriggers;
 use crate::write_buffer_manager::{Phase, TableBytes};
 
-/// The last number of a table that is not closed.
+/// Stored as the last number of a table that is not closed.
 const OPEN: SequenceNumber = SequenceNumber::MAX;
 
-/// The last sequence number that may be in a table (TABLES-2).
+/// The last sequence number that may be in a table. Entries above it belong to the batch that
+/// stopped the set, or to later ones: no read and no flush takes them.
 #[derive(Debug)]
 pub(crate) struct LastNumber(AtomicU64);
 
@@ -39,23 +37,24 @@ impl LastNumber {
         LastNumber(AtomicU64::new(OPEN))
     }
 
-    /// The number; the largest there is while the table is open. To be asked after `visible`.
+    /// The number, or the largest there is while the table is open. A view loads it after
+    /// `visible`.
     #[inline]
     pub(crate) fn get(&self) -> SequenceNumber {
-        // ORDERING: Relaxed: who has seen a visible number of a later table sees this store too,
-        // because the number was taken and published after it.
+        // ORDERING: Relaxed: a thread that has seen a visible number of a later table sees this
+        // store too, because that number was taken and published after it (TABLES-1).
         self.0.load(Ordering::Relaxed)
     }
 
-    /// No number after `last` is given to the table, or read in it.
+    /// Closes the table: no batch takes a number after `last` in it, and no read looks for one.
     pub(crate) fn close(&self, last: SequenceNumber) {
         // ORDERING: Relaxed: the commit mutex and the Release in `Publication::exchange` publish
-        // it, see `get`.
+        // it: see `get`.
         self.0.store(last, Ordering::Relaxed);
     }
 }
 
-/// A table of a set.
+/// A table of a set, with its number.
 pub(crate) struct Slot {
     pub(crate) number: u64,
     pub(crate) table: MemTable,
@@ -65,7 +64,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// A table without entries; `bytes` is told how many it has, and when its memory is freed.
+    /// A table without entries. `bytes` counts its bytes, and is dropped after its memory is freed.
     pub(crate) fn new(
         number: u64,
         table: MemTable,
@@ -82,20 +81,19 @@ impl Slot {
         })
     }
 
-    /// The number at which a view of `sequence` reads this table (TABLES-4).
+    /// The number at which a view of `sequence` reads this table.
     #[inline]
     pub(crate) fn read_at(&self, sequence: SequenceNumber) -> SequenceNumber {
         sequence.min(self.last.get())
     }
 
-    /// Counts the table's bytes, as a freeze leaves them, and says where it is on its way.
-    /// O(writers).
+    /// Sets the phase of the table, and its bytes as they are once it is frozen. O(writers).
     pub(crate) fn leave(&self, phase: Phase) {
         self.bytes.leave(phase, self.table.bytes_once_frozen());
     }
 }
 
-/// What a view shows.
+/// The tables and the base that a view shows.
 pub(crate) struct Tables<B> {
     pub(crate) active: Arc<Slot>,
     /// Newest first.
@@ -104,14 +102,14 @@ pub(crate) struct Tables<B> {
 }
 
 impl<B> Tables<B> {
-    /// All tables, newest first (TABLES-1).
+    /// All tables, newest first: the first one that answers has the newest answer.
     pub(crate) fn newest_first(
         &self,
     ) -> impl DoubleEndedIterator<Item = &Arc<Slot>> + FusedIterator {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
-    /// These tables, closed at `end`, once `next` is active.
+    /// Closes these tables at `end`, and returns them as immutable ones below the active `next`.
     pub(crate) fn switched(&self, next: Arc<Slot>, end: SequenceNumber) -> Arc<Self> {
         self.newest_first()
             .for_each(|slot| slot.last.close(slot.read_at(end)));
@@ -123,7 +121,8 @@ impl<B> Tables<B> {
         })
     }
 
-    /// These tables over a new base, without those up to number `flushed`, which the new base has.
+    /// These tables over a new base. The immutable ones up to number `flushed` are left out: the
+    /// new base has their entries.
     pub(crate) fn installed(&self, flushed: Option<u64>, base: Arc<B>) -> Arc<Self> {
         let is_flushed = |slot: &Arc<Slot>| Some(slot.number) <= flushed;
         let (gone, immutables): (Vec<_>, _) =

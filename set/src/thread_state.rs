@@ -1,9 +1,10 @@
-//! What the flush thread of a set does, and why it stopped.
+//! The state of a set's flush thread: what it does, and why it failed.
 //!
 //! ```text
-//!   none -> ready -> at work -> ready       the engine's function returned, and its flush was installed
-//!                            -> ready, with an error, which stays until `retry`: it left its flush, or returned one
-//!   any -> closing                          it ends after what it does
+//!   none -> ready -> at work -> ready    the engine's function installed its flush and returned
+//!                            -> ready, with an error until `retry`: the function returned it, or
+//!                               dropped its job without an install
+//!   any but none -> closing              ends after the flush under way
 //! ```
 //! Under the lock of the manager.
 
@@ -16,47 +17,47 @@ use paranoid_memtable::{Error, Result};
 /// The state of the flush thread of a set.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadState {
-    at: At,
-    /// Whether it runs the engine's function.
+    stage: Stage,
+    /// Whether the thread runs the engine's function.
     pub(crate) is_at_work: bool,
     error: Option<Error>,
-    /// Once it runs.
+    /// The thread, once it runs.
     id: Option<ThreadId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum At {
+enum Stage {
     #[default]
     None,
-    /// With an error it waits until it is told to try again.
+    /// Flushes what is sealed, or waits for `retry` if there is an error.
     Ready,
     Closing,
 }
 
 impl ThreadState {
-    /// Begins the thread. `false`: there is one.
+    /// Marks the thread as begun. Returns false if the set has one.
     pub(crate) fn begin(&mut self) -> bool {
-        if self.at != At::None {
+        if self.stage != Stage::None {
             return false;
         }
         *self = ThreadState {
-            at: At::Ready,
+            stage: Stage::Ready,
             ..ThreadState::default()
         };
         true
     }
 
-    /// Notes that the thread is this one.
+    /// Records the calling thread as the flush thread.
     pub(crate) fn run(&mut self) {
         self.id = Some(thread::current().id());
     }
 
-    /// Whether it is the calling thread.
+    /// Whether the flush thread is the calling thread.
     pub(crate) fn is_this_one(&self) -> bool {
         self.id.is_some_and(|id| id == thread::current().id())
     }
 
-    /// Notes that the thread ends.
+    /// Records that the thread ends, and whether it panicked.
     pub(crate) fn end(&mut self) {
         let error = thread::panicking().then_some(Error::FlushPanicked);
         *self = ThreadState {
@@ -65,36 +66,37 @@ impl ThreadState {
         };
     }
 
-    /// Whether the thread flushes sealed tables without a command.
+    /// Whether the thread flushes each table that is sealed.
     pub(crate) fn is_live(&self) -> bool {
-        self.at == At::Ready && self.error.is_none()
+        self.stage == Stage::Ready && self.error.is_none()
     }
 
-    /// Whether there is no thread, or it is to end.
+    /// Whether there is no thread, or it ends now.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.at, At::None | At::Closing)
+        matches!(self.stage, Stage::None | Stage::Closing)
     }
 
-    /// Why the thread failed. What its function returns says more than that it left its flush.
+    /// Why the thread failed. `None` while its function runs: the function may still return the
+    /// cause, which says more than a dropped job.
     pub(crate) fn error(&self) -> Option<Error> {
         self.error.clone().filter(|_| !self.is_at_work)
     }
 
-    /// Has a thread that failed try again.
+    /// Makes a thread that failed try again.
     pub(crate) fn retry(&mut self) {
-        if self.at == At::Ready && !self.is_at_work {
+        if self.stage == Stage::Ready && !self.is_at_work {
             self.error = None;
         }
     }
 
-    /// Has the thread end after what it does.
+    /// Makes the thread end after the flush under way.
     pub(crate) fn close(&mut self) {
-        if self.at != At::None {
-            self.at = At::Closing;
+        if self.stage != Stage::None {
+            self.stage = Stage::Closing;
         }
     }
 
-    /// Notes that the engine's function returned.
+    /// Records that the engine's function returned.
     pub(crate) fn end_work(&mut self, flushed: Result<()>) {
         self.is_at_work = false;
         if let Err(error) = flushed {
@@ -102,8 +104,9 @@ impl ThreadState {
         }
     }
 
+    /// Records an error, unless there is no thread.
     pub(crate) fn fail(&mut self, error: Error) {
-        if self.at != At::None {
+        if self.stage != Stage::None {
             self.error = Some(error);
         }
     }
@@ -120,10 +123,10 @@ mod tests {
         state
     }
 
-    /// What the function returns is the cause; a flush that it left is one if it returns none,
-    /// closed meanwhile or not.
+    /// The error that the function returns is the cause. If it returns none, its dropped job is. A
+    /// `close` meanwhile changes neither.
     #[test]
-    fn a_flush_that_was_left_is_an_error_unless_the_function_returns_one() {
+    fn a_dropped_job_is_an_error_unless_the_function_returns_one() {
         for closes in [false, true] {
             for (returned, is_own) in [(Ok(()), false), (Err(Error::Frozen), true)] {
                 let mut state = flushing();

@@ -1,13 +1,14 @@
-//! Views: what a set shows at one sequence number, and point reads over all of its tables.
+//! Views: a set at one sequence number, and point reads over all of its tables.
 //!
 //! ```text
-//!   key?  active -> immutables, newest first       the first table that says more than "not found" has the answer;
-//!           a merge operand: go on below it        a range tombstone of a newer table counts as one
-//!           nobody has it: the base is asked by the engine
+//!   get(key)  active -> immutables, newest first    the first table with an answer ends the search
+//!               a value, a delete, a range delete   an answer
+//!               merge operands                      kept; the search continues below them
+//!             no table has an answer                the engine asks the base
 //! ```
-//! * VIEW-1: a view reads at min(visible, last number of its active table), both asked after its
-//!   tables were loaded. Each number up to it is in a table of the view or in its base (TABLES-2,
-//!   TABLES-3), and its entry is inserted (PUBLICATION-1): no view sees a gap, or a batch in part.
+//! * VIEW-1: a view reads at min(visible, last number of its active table), both loaded after its
+//!   tables. Each number up to this one is in a table of the view or in its base, and its entry is
+//!   inserted. So no view sees a gap, or a part of a batch.
 //!
 //! Any thread; a view never changes and never waits.
 
@@ -27,8 +28,8 @@ use crate::publication::Publication;
 use crate::swapped::Loaded;
 use crate::tables::{LastNumber, Tables};
 
-/// What a set shows at one sequence number: its tables, and the engine's base. `'static`, `Send`
-/// and `Sync`. It keeps the memory of its tables alive, also after they were flushed; a
+/// A set at one sequence number: its tables, and the engine's base. A view is `'static`, `Send` and
+/// `Sync`. It keeps the memory of its tables alive after they are flushed; a
 /// [`Snapshot`](crate::Snapshot) does not.
 ///
 /// ```
@@ -59,15 +60,14 @@ impl<B> View<B> {
         self.sequence
     }
 
-    /// The engine's own version: what [`open`](crate::MemTableSet::open) or the last flush gave the
-    /// set.
+    /// The engine's own version of its files: the base that the set had when the view was made.
     #[must_use]
     pub fn base(&self) -> &Arc<B> {
         &self.tables.base
     }
 
-    /// The tables, newest first, for what is asked of single ones: counts, bytes, estimates, a
-    /// scrub.
+    /// The readers of the view's tables, newest first, for counts, bytes, estimates and scrubs of
+    /// single tables.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -122,8 +122,8 @@ impl<B> View<B> {
         Ok(at_the_base(so_far))
     }
 
-    /// Looks many keys up; the results are in the order asked. The searches in each table overlap,
-    /// see [`multi_get`](paranoid_memtable::TableReader::multi_get).
+    /// Looks many keys up. The results are in the order of `keys`. The searches in each table
+    /// overlap; see [`multi_get`](paranoid_memtable::TableReader::multi_get).
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, WriteBatch};
@@ -140,7 +140,7 @@ impl<B> View<B> {
     /// # Ok(()) }
     /// ```
     ///
-    /// Each result is what [`get`](Self::get) returns for its key, errors included.
+    /// Each result is that of [`get`](Self::get) for its key, errors included.
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -166,7 +166,7 @@ impl<B> View<B> {
             .collect()
     }
 
-    /// A cursor over what this view sees in its tables alone; see
+    /// A cursor over the entries that this view sees in its tables alone; see
     /// [`merging_cursor`](Self::merging_cursor).
     ///
     /// # Errors
@@ -175,21 +175,21 @@ impl<B> View<B> {
         self.merging_cursor(Vec::new())
     }
 
-    /// A cursor over what this view sees in its tables and in `sources`, the engine's own files.
-    /// Sources are given newest first: if two of them have one key, every version and range
-    /// tombstone of the earlier one is newer. All are older than the tables. The cursor is not
-    /// positioned yet. O(tables and sources).
+    /// A cursor over the entries that this view sees in its tables and in `sources`, the engine's
+    /// own files. The sources are newest first: for each key, every version and range tombstone of
+    /// a source is newer than those of the sources after it. All are older than the tables. The
+    /// cursor is on no entry yet. O(tables and sources).
     ///
-    /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks
-    /// twice in each that has the key. Keys below a range tombstone are passed by one seek per
-    /// older table or source, and in its own table as well if nothing there is newer. See
-    /// [`SortedSource`].
+    /// A move costs O(tables and sources), expected, for each key that it reads. Backward, it seeks
+    /// twice in each table or source that has the key. Keys under a range tombstone are skipped by
+    /// one seek in each older table or source, and by one in the tombstone's own table if nothing
+    /// there is newer. See [`SortedSource`].
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let older = MemTable::default(); // stands for the files of the view's base
+    /// let older = MemTable::default(); // in place of the files of the base
     /// older.put(0, b"a", b"1")?;
     /// older.put(0, b"b", b"2")?;
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
@@ -200,7 +200,7 @@ impl<B> View<B> {
     /// ```
     ///
     /// # Errors
-    /// None at present: what is damaged is an error of the move that comes to it.
+    /// None at present. Damage is an error of the move that meets it.
     pub fn merging_cursor<'s>(
         &self,
         sources: Vec<Box<dyn SortedSource + 's>>,
@@ -213,18 +213,17 @@ impl<B> View<B> {
             .watching(&self.tables.active))
     }
 
-    /// The value, or the merge operands and their base, that this view has of a key in its tables,
-    /// or else in the engine's sources, which are asked one after the other as far as the answer
-    /// needs; `None` if there is none, or if the key is deleted. `sources` is called if the tables
-    /// do not decide; for what it returns see [`merging_cursor`](Self::merging_cursor). If the
-    /// comparator takes several spellings for one key, the entry may have the one that was asked
-    /// for.
+    /// Looks a key up in the tables and then in the engine's sources, one after the other as far as
+    /// the answer needs. Returns the value, or the merge operands and their base; `None` if the key
+    /// is absent or deleted. `sources` is called only if the tables do not decide, and returns the
+    /// sources in the order of [`merging_cursor`](Self::merging_cursor). If several byte strings
+    /// compare equal, the entry may have the bytes of `key`.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let older = MemTable::default(); // stands for the files of the view's base
+    /// let older = MemTable::default(); // in place of the files of the base
     /// older.put(1, b"a", b"1")?;
     /// let set = MemTableSet::open(SetOptions::builder().last_sequence(1).build()?, ())?;
     /// set.put(b"b", b"2")?;
@@ -235,8 +234,8 @@ impl<B> View<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) and of the sources, and `InvalidArgument` for a source that a
-    /// seek leads before the key.
+    /// Those of [`get`](Self::get) and of the sources, and `InvalidArgument` for a source whose
+    /// seek ends before the key.
     pub fn merging_get<'s>(
         &self,
         key: impl AsRef<[u8]>,
@@ -249,14 +248,13 @@ impl<B> View<B> {
         self.over(Vec::new(), sources()).complete(entry)
     }
 
-    /// Looks many keys up, as [`merging_get`](Self::merging_get) does; the results are in the order
-    /// asked. The searches in each table overlap, and all keys are looked for in one set of
-    /// sources.
+    /// Looks many keys up, each as [`merging_get`](Self::merging_get) does. The results are in the
+    /// order of `keys`. The searches in each table overlap, and all keys share one set of sources.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
     /// use paranoid_set::{MemTableSet, SetOptions};
-    /// let older = MemTable::default(); // stands for the files of the view's base
+    /// let older = MemTable::default(); // in place of the files of the base
     /// older.put(0, b"a", b"1")?;
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let found = set.view().merging_multi_get(&["a", "b"], vec![older.source()]);
@@ -275,7 +273,7 @@ impl<B> View<B> {
             .collect()
     }
 
-    /// A cursor over these sources and, below them, the engine's own.
+    /// A cursor over these tables and, below them, the engine's own sources.
     fn over<'s>(
         &self,
         mut all: Vec<Source<'s>>,
@@ -291,7 +289,7 @@ impl<B> View<B> {
     }
 }
 
-/// What the tables say of a key, as an entry: complete, or to be completed by older sources.
+/// The answer of the tables as an entry, which is complete or waits for older sources.
 fn so_far(key: &[u8], found: Lookup<ValueRef<'_>, Box<MergedEntry>>) -> MergedEntry {
     let mut entry = MergedEntry::of(key);
     match found {
@@ -306,21 +304,23 @@ fn so_far(key: &[u8], found: Lookup<ValueRef<'_>, Box<MergedEntry>>) -> MergedEn
     entry
 }
 
-/// A key, what is known of it so far, and its answer once that is known.
+/// A key, the operands found so far, and the answer once it is known.
 type Asked<'k, 'v> = (
     &'k [u8],
     Option<Box<MergedEntry>>,
     Option<Result<Lookup<ValueRef<'v>, Box<MergedEntry>>>>,
 );
 
-/// The number at which tables that were loaded before are read (VIEW-1).
+/// The number at which a view reads tables that were loaded before this call (VIEW-1).
 pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> SequenceNumber {
     let visible = publication.visible();
-    // After `visible` (TABLES-2).
+    // Loaded after `visible`: a table is closed before the next table gets a number. So a visible
+    // number of the next table shows that this one is closed.
     visible.min(active.get())
 }
 
-/// The answer, if a table's own decides it. Operands whose base is below are kept for it.
+/// The final answer for a key, if a table's answer decides it. Operands whose base is in an older
+/// table are collected in `so_far`.
 fn decide<'v>(
     key: &[u8],
     found: Lookup<ValueRef<'v>, Operands<'v>>,
@@ -356,7 +356,7 @@ fn decide<'v>(
     Ok(so_far.take().map(Lookup::Merge))
 }
 
-/// The answer if it depends on the base.
+/// The answer if no table decides: operands that wait for the base, or nothing.
 fn at_the_base(so_far: Option<Box<MergedEntry>>) -> Lookup<ValueRef<'static>, Box<MergedEntry>> {
     so_far.map_or(Lookup::NotFound, Lookup::Merge)
 }

@@ -1,25 +1,20 @@
-//! Write buffers: how many bytes the tables of all sets under one manager have, who flushes them,
-//! and the writers that wait for that.
+//! Write buffers: the bytes of all tables under one manager, the flushes of their sets, and the
+//! writers that wait for a flush.
 //!
 //! ```text
 //!   a table is    active     sealed     flushed, and still held     freed
-//!   its bytes     unflushed  unflushed  pinned                      forgotten
+//!   its bytes     unflushed  unflushed  pinned                      in no count
 //! ```
 //! * WRITE-BUFFERS-1: a writer waits only while a flush that may end its stall is under way, or is
-//!   the next thing that a live flush thread does, and for no longer than its deadline. What ends a
-//!   flush, seals a table, frees memory, stops a flush thread or removes a set is a change that
-//!   wakes every writer which waits. Then it tries again: so whether there is room is asked in one
-//!   place, and no change since an attempt is slept through.
-//! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an
-//!   active table once it has entries, of no table that was flushed, and of no set that was
-//!   dropped.
-//! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes, but for those of
-//!   the recyclers. Under it nobody is called, and no table is dropped.
-//! * WRITE-BUFFERS-4: there is one budget, the buffer size. From seven eighths of it on, with the
-//!   batch that comes, the largest active table is to be sealed, until what no set was asked for is
-//!   less than half. So a writer that is stalled finds half of the budget on its way to a flush.
+//!   the next thing that a live flush thread does, and only until its deadline. Each event that may
+//!   end a wait (the end of a flush, a sealed table, freed memory, a flush thread that stops, a set
+//!   that is dropped) is counted in `changes` and wakes all waiting writers. A woken writer tries
+//!   its write again, and so does one that finds a change since its last attempt.
 //!
-//! Any thread. Counts follow the tables with a delay of a 64th of a write buffer per set.
+//! The lock of the manager is the last one that a thread takes, except for those of the recyclers.
+//! Under it no callback runs and no table is dropped.
+//!
+//! Any thread. Counts of active tables lag by up to a 64th of a write buffer a set.
 
 #![forbid(unsafe_code)]
 
@@ -31,22 +26,21 @@ use crate::thread_state::ThreadState;
 use paranoid_memtable::sibling::{Condvar, Mutex};
 use paranoid_memtable::{ArenaRecycler, Error, Result, StallCause, shown};
 
-/// The longest single wait of a writer without a deadline; then it looks again.
+/// The longest single wait of a writer without a deadline. Then it checks again.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A budget of memory for the tables of one or several sets.
+/// A memory budget for the tables of one or several sets.
 ///
-/// Bytes of tables that are not flushed stall writers once they reach the buffer size. Before that,
-/// from seven eighths on, the sets with the largest active tables are asked to seal them, until
-/// less than half of the buffer size is in active tables that nobody asked for: the next write or
-/// [`begin_flush`] of such a set does so. Bytes that were flushed and are still held, by views,
-/// cursors or pinned values, are counted apart: they stall nobody, and
-/// [`pinned_for`](WriteBufferStats::pinned_for) tells of one that somebody forgot.
+/// Once the bytes of unflushed tables reach the buffer size, writes stall. From seven eighths of it
+/// on, the manager asks the sets with the largest active tables to seal them, until the other
+/// active tables have less than half of the buffer size. The next write or [`begin_flush`] of such
+/// a set seals the table. Flushed bytes that views, cursors or pinned values still hold are counted
+/// apart and stall no write; [`pinned_for`](WriteBufferStats::pinned_for) shows a forgotten one.
 ///
-/// A writer that is stalled waits for a flush of any of the sets, until its deadline. If none is
-/// under way, and no flush thread has one to do, it is refused at once: an engine without threads
-/// flushes and writes again. Counts are updated each time that batches took a 64th of their set's
-/// write buffer; so the sets together may have so much more, and a batch each.
+/// A stalled write waits for a flush of any of the sets, until its deadline. If no flush is under
+/// way and no flush thread has one to do, the write is refused at once: an engine without threads
+/// flushes, and writes again. Counts are updated each time that batches took a 64th of their set's
+/// write buffer, so each set may exceed the budget by that much and one batch.
 ///
 /// ```
 /// use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
@@ -79,7 +73,7 @@ pub struct WriteBufferManager {
     pub(crate) buffers: Arc<Buffers>,
 }
 
-/// What a [`WriteBufferManager`] counts.
+/// The counts of a [`WriteBufferManager`].
 ///
 /// ```
 /// use paranoid_set::{WriteBufferManager, WriteBufferStats};
@@ -93,45 +87,46 @@ pub struct WriteBufferManager {
 pub struct WriteBufferStats {
     /// Number of sets.
     pub sets: u64,
-    /// Number of their tables whose memory is not freed.
+    /// Number of tables of these sets, and of dropped ones, whose memory is not freed.
     pub tables: u64,
-    /// Bytes of tables that are not flushed: those that stall writers.
+    /// Bytes of unflushed tables, which stall writes at the buffer size.
     pub unflushed_bytes: u64,
-    /// Bytes of flushed tables, and of tables of dropped sets, that something still holds.
+    /// Bytes of flushed tables, and of tables of dropped sets, that views, cursors, jobs or pinned
+    /// values still hold.
     pub pinned_bytes: u64,
-    /// How long the first of these tables has been held since it was flushed or its set was
-    /// dropped.
+    /// The time since the oldest of these tables was flushed or its set was dropped.
     pub pinned_for: Option<Duration>,
-    /// Bytes of memory that sets keep for their next tables; in none of the other counts.
+    /// Bytes of memory that sets keep for their next tables. No other count includes them.
     pub recycled_bytes: u64,
     /// Number of threads that wait for a flush.
     pub waiting: u64,
 }
 
-/// What the sets of a manager share.
+/// The counts that the sets of a manager share.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     buffer_size: u64,
-    state: Mutex<State>,
+    state: Mutex<ManagerState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// The last number that a set or a table was given.
+struct ManagerState {
+    /// The last number given to a set or a table.
     last: u64,
-    /// How often something changed that a thread may wait for.
+    /// Number of changes that a thread may wait for (WRITE-BUFFERS-1).
     changes: u64,
     sets: BTreeMap<u64, Member>,
     tables: BTreeMap<u64, Counted>,
     waiting: u64,
 }
 
+/// A set under the manager.
 #[derive(Debug, Default)]
 struct Member {
     recycler: Option<Arc<ArenaRecycler>>,
     is_flushing: bool,
-    /// Whether it is asked to seal its active table.
+    /// Whether the manager asked the set to seal its active table.
     is_to_seal: bool,
     thread: ThreadState,
 }
@@ -139,28 +134,30 @@ struct Member {
 /// How a flush ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushEnd {
-    /// There was nothing to be flushed.
+    /// There was nothing to flush.
     Nothing,
     Installed,
-    /// Its tables stay.
+    /// Dropped without an install: its tables stay.
     Left,
 }
 
+/// A table under the manager.
 #[derive(Debug)]
 struct Counted {
     set: u64,
     bytes: u64,
     phase: Phase,
-    /// When the phase was noted last.
+    /// When the phase was last set.
     since: Instant,
 }
 
 /// The phase of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Also before it is in its set: it has no bytes then.
+    /// In its set, or about to be; then it has no bytes.
     Active,
     Sealed,
+    /// Flushed, or its set is dropped.
     Pinned,
 }
 
@@ -168,25 +165,24 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushWait {
     Flushed,
-    /// The deadline is over, and the flush that is under way has not ended.
+    /// The deadline is over, and the flush under way has not ended.
     Late,
     /// Nothing flushes the table.
     Never,
 }
 
-/// A write or a switch that finds no room, or a wait for a flush: until when it waits, and what it
-/// has seen.
+/// The wait of one write, `switch` or `flush_and_wait` for a flush.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     pub(crate) deadline: Option<Instant>,
-    /// When it began to wait.
+    /// When the wait began.
     pub(crate) since: Option<Instant>,
-    /// The changes that it has seen: it tries again before it waits.
+    /// `changes` at the last attempt. `None` at first: the second attempt follows at once.
     pub(crate) seen: Option<u64>,
 }
 
 impl WriteBufferManager {
-    /// A manager under which tables may have about so many bytes that are not flushed.
+    /// Makes a manager that limits unflushed table memory to about `buffer_size` bytes.
     ///
     /// # Errors
     /// `InvalidArgument` for 0.
@@ -201,7 +197,7 @@ impl WriteBufferManager {
         })
     }
 
-    /// What is counted now. O(tables).
+    /// The current counts. O(tables).
     #[must_use]
     pub fn stats(&self) -> WriteBufferStats {
         self.buffers.state.lock().stats(None)
@@ -218,13 +214,13 @@ impl Buffers {
     pub(crate) fn new(buffer_size: u64) -> Arc<Self> {
         Arc::new(Buffers {
             buffer_size,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(ManagerState::default()),
             changed: Condvar::new(),
         })
     }
 
-    /// Changes the state, and wakes whoever waits for that.
-    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    /// Changes the state, and wakes all threads that wait for a change (WRITE-BUFFERS-1).
+    fn change<T>(&self, act: impl FnOnce(&mut ManagerState) -> T) -> T {
         let mut state = self.state.lock();
         state.changes += 1;
         let done = act(&mut state);
@@ -233,9 +229,11 @@ impl Buffers {
         done
     }
 
-    /// Asks the set with the largest active table to seal it (WRITE-BUFFERS-4). `bytes` are those
-    /// of a batch that comes.
-    fn seal_early(&self, state: &mut State, unflushed: u64, bytes: u64) {
+    /// Asks the set with the largest active table to seal it, if a batch of so many bytes takes the
+    /// unflushed bytes over seven eighths of the budget, and the batch and the active tables that
+    /// were not asked for have at least half of it. So when a write stalls, the other half is on
+    /// its way to a flush.
+    fn seal_early(&self, state: &mut ManagerState, unflushed: u64, bytes: u64) {
         let unasked = state
             .unasked()
             .map(|table| table.bytes)
@@ -257,13 +255,13 @@ impl Buffers {
     }
 }
 
-impl State {
+impl ManagerState {
     fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// The counts of one set, or of all.
+    /// The counts of one set, or of all sets.
     fn stats(&self, only: Option<u64>) -> WriteBufferStats {
         let mut stats = WriteBufferStats {
             waiting: self.waiting,
@@ -290,7 +288,7 @@ impl State {
         stats
     }
 
-    /// Active tables with bytes whose sets were not asked to seal.
+    /// The active tables with bytes whose sets are not asked to seal them.
     fn unasked(&self) -> impl Iterator<Item = &Counted> {
         let is_unasked = |set: &u64| self.sets.get(set).is_some_and(|set| !set.is_to_seal);
         let active = self
@@ -300,7 +298,7 @@ impl State {
         active.filter(move |table| is_unasked(&table.set))
     }
 
-    /// Whether its thread is about to flush this set.
+    /// Whether the thread of this set is about to flush it.
     fn is_thread_due(&self, set: u64, member: &Member) -> bool {
         let has_sealed = || {
             self.tables
@@ -310,11 +308,11 @@ impl State {
         member.thread.is_live() && (member.is_to_seal || has_sealed())
     }
 
-    /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1). No flush
-    /// thread waits for itself.
+    /// Whether a flush that may end a stall of this set is under way, or is the next thing that a
+    /// flush thread does (WRITE-BUFFERS-1). A flush thread does not wait for its own.
     fn is_flush_coming(&self, cause: StallCause, set: u64) -> bool {
         let is_coming = |(set, member): (&u64, &Member)| {
-            // Whether its own thread goes on it says when its function returns.
+            // Only when its function returns is it known whether the set's own thread flushes more.
             let is_at_work = cause == StallCause::Tables && member.thread.is_at_work;
             let is_under_way = member.is_flushing || is_at_work || self.is_thread_due(*set, member);
             is_under_way && !member.thread.is_this_one()
@@ -326,12 +324,12 @@ impl State {
     }
 }
 
-/// A set under a manager.
+/// The handle of one set to its manager.
 #[derive(Debug)]
 pub(crate) struct Membership {
     buffers: Arc<Buffers>,
     set: u64,
-    /// The chunks that the set keeps. Tables know it only as long as the set is there.
+    /// Keeps chunks of flushed tables for the next ones, as long as the set exists.
     pub(crate) recycler: Arc<ArenaRecycler>,
 }
 
@@ -354,18 +352,18 @@ impl Membership {
         }
     }
 
-    /// Calls `act` with what is known of the set.
+    /// Calls `act` with the member of this set, under the lock.
     fn with<T>(&self, act: impl FnOnce(&mut Member) -> T) -> T {
         act(self.buffers.state.lock().sets.entry(self.set).or_default())
     }
 
-    /// The same, and wakes whoever waits for a change.
+    /// Calls `act` with the member of this set, and wakes all threads that wait for a change.
     fn change<T>(&self, act: impl FnOnce(&mut Member) -> T) -> T {
         self.buffers
             .change(|state| act(state.sets.entry(self.set).or_default()))
     }
 
-    /// Counts a new table.
+    /// Counts a new table, without bytes.
     pub(crate) fn count_table(&self) -> Arc<TableBytes> {
         let mut state = self.buffers.state.lock();
         let table = state.next();
@@ -382,11 +380,10 @@ impl Membership {
         })
     }
 
-    /// Whether a batch of so many bytes may be written, and then whether the active table is to be
-    /// sealed.
+    /// Whether the set is to seal its active table. A batch of so many bytes comes.
     ///
     /// # Errors
-    /// The cause of a stall.
+    /// The cause of a stall, if the budget is used up.
     pub(crate) fn admit(&self, bytes: u64) -> std::result::Result<bool, StallCause> {
         let mut state = self.buffers.state.lock();
         let unflushed = state.stats(None).unflushed_bytes;
@@ -397,12 +394,12 @@ impl Membership {
         Ok(state.sets.get(&self.set).is_some_and(|set| set.is_to_seal))
     }
 
-    /// Takes the request to seal the active table; returns whether there was one.
+    /// Takes the request to seal the active table. Returns whether there was one.
     pub(crate) fn take_seal(&self) -> bool {
         self.with(|member| std::mem::take(&mut member.is_to_seal))
     }
 
-    /// Begins a flush thread.
+    /// Marks the flush thread as begun.
     ///
     /// # Errors
     /// `InvalidArgument` if there is one.
@@ -413,7 +410,7 @@ impl Membership {
         Err(Error::InvalidArgument("the set has a flush thread".into()))
     }
 
-    /// Changes what is known of the flush thread, and wakes whoever waits for it.
+    /// Changes the state of the flush thread, and wakes all threads that wait for a change.
     pub(crate) fn change_thread(&self, change: impl FnOnce(&mut ThreadState)) {
         self.change(|member| change(&mut member.thread));
     }
@@ -423,8 +420,7 @@ impl Membership {
         self.with(|member| member.thread.error())
     }
 
-    /// Waits until there is something to be flushed, or until the thread is to end; returns whether
-    /// there is.
+    /// Waits until the flush thread has something to flush. Returns false if the thread is to end.
     pub(crate) fn wait_for_work(&self) -> bool {
         let mut state = self.buffers.state.lock();
         loop {
@@ -442,12 +438,12 @@ impl Membership {
         true
     }
 
-    /// Begins a flush unless one is under way; returns whether it did.
+    /// Begins a flush. Returns false if one is under way.
     pub(crate) fn begin_flush(&self) -> bool {
         self.with(|member| !std::mem::replace(&mut member.is_flushing, true))
     }
 
-    /// Ends a flush. The thread does not try again what was left.
+    /// Ends a flush. If its tables stay, the flush thread gets an error, so it does not try again.
     pub(crate) fn end_flush(&self, end: FlushEnd) {
         self.change(|member| {
             member.is_flushing = false;
@@ -459,8 +455,8 @@ impl Membership {
         });
     }
 
-    /// Waits, after there was no room, until something has changed since the attempt
-    /// (WRITE-BUFFERS-1). Returns whether it has: then there may be room.
+    /// Waits, after a failed attempt, until something has changed since then (WRITE-BUFFERS-1).
+    /// Returns false if nothing has, and the deadline is over or no flush is coming.
     pub(crate) fn wait(&self, cause: StallCause, stall: &mut Stall) -> bool {
         let mut state = self.buffers.state.lock();
         state.waiting += 1;
@@ -483,7 +479,7 @@ impl Membership {
         has_changed
     }
 
-    /// Waits until a table was flushed, but not beyond the deadline.
+    /// Waits until a table is flushed, at most until the deadline.
     pub(crate) fn wait_for_flush(&self, table: u64, stall: &mut Stall) -> FlushWait {
         loop {
             let state = self.buffers.state.lock();
@@ -513,7 +509,7 @@ impl Membership {
 }
 
 impl Drop for Membership {
-    /// Leaves its tables without a flush (WRITE-BUFFERS-2).
+    /// Counts the tables of the set as pinned: no flush will take them.
     fn drop(&mut self) {
         self.buffers.change(|state| {
             state.sets.remove(&self.set);
@@ -526,7 +522,8 @@ impl Drop for Membership {
     }
 }
 
-/// The bytes of a table. Attached to its memory, it is dropped after that is freed.
+/// Counts the bytes of one table. It is attached to the table's memory, and dropped once the memory
+/// is freed.
 #[derive(Debug)]
 pub(crate) struct TableBytes {
     buffers: Arc<Buffers>,
@@ -534,18 +531,19 @@ pub(crate) struct TableBytes {
 }
 
 impl TableBytes {
+    /// The number of the table in the manager.
     pub(crate) fn id(&self) -> u64 {
         self.table
     }
 
-    /// Sets the bytes of a table that is active.
+    /// Sets the bytes of an active table.
     pub(crate) fn count(&self, bytes: u64) {
         if let Some(table) = self.buffers.state.lock().tables.get_mut(&self.table) {
             table.bytes = bytes;
         }
     }
 
-    /// Counts the table, which is active no more, with so many bytes.
+    /// Sets the phase of a table that is no longer active, and its bytes.
     pub(crate) fn leave(&self, phase: Phase, bytes: u64) {
         self.buffers.change(|state| {
             if let Some(table) = state.tables.get_mut(&self.table) {
@@ -554,7 +552,7 @@ impl TableBytes {
         });
     }
 
-    /// Asks its set to seal the table, if it is the active one.
+    /// Asks the set to seal this table, if it is the active one.
     pub(crate) fn ask_seal(&self) {
         self.buffers.change(|state| {
             let active = state

@@ -1,34 +1,32 @@
-//! Blocks of table files and the trailer after each of them; from format version 6 on a block's
-//! checksum depends on its place.
+//! The checksums of the blocks of table files, and the trailer after each block.
 //!
 //! ```text
 //!   block | compression type (1) | checksum (4, little-endian)
 //!
 //!   checksum = value of the kind over block and type + modifier                  wrapping
-//!   modifier = base ^ low half of offset ^ high half of offset, or 0 without a base
+//!   modifier = base ^ (low half of offset + high half of offset), or 0 without a base
 //! ```
-//! * BLOCK-1: bytes and values are those of RocksDB. They never change.
-//! * BLOCK-2: format versions 6 and up have a base per file, never 0, and mix the block's offset in.
-//!   A block that was moved, or that belongs to another file, therefore fails.
+//! Bytes and values are those of RocksDB and never change. From format version 6 on a file has a
+//! base, which is never 0, and the checksum of a block depends on the base and on the block's
+//! offset. A block that was moved, or that belongs to another file, therefore fails.
 //!
-//! Plain data and pure functions; any thread. Not promised: that the compression type is a known
-//! one.
+//! Plain data and pure functions; any thread. Any compression type is accepted.
 
 #![forbid(unsafe_code)]
 
-use crate::integrity::flipped_bit::single_bit;
 use std::num::NonZeroU32;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::checksum_kind::{ChecksumKind, low_half};
+use crate::integrity::flipped_bit::single_bit;
 
 /// Bytes of a trailer: compression type and checksum.
 pub(crate) const TRAILER_LEN: usize = 5;
 
 const CHECKSUM_LEN: usize = 4;
 
-/// How the blocks of a file are checked: the kind of checksum, and the base of the context if the
-/// file has one.
+/// The checksums of a table file's blocks: their kind, and their base if they depend on the place
+/// of a block.
 ///
 /// ```
 /// use paranoid_memtable::{ChecksumKind, Error};
@@ -67,8 +65,8 @@ impl BlockChecks {
         BlockChecks { kind, base: None }
     }
 
-    /// Checksums that depend on file and place, as in format versions 6 and up. `base` should be
-    /// random, and another one per file.
+    /// Checksums that depend on file and place, as in format versions 6 and up. `base` should be a
+    /// random number, made for each file.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -91,14 +89,14 @@ impl BlockChecks {
         self.kind
     }
 
-    /// The base of the context, if there is one.
+    /// The base of the checksums, if they depend on file and place.
     #[must_use]
     pub const fn context_base(&self) -> Option<NonZeroU32> {
         self.base
     }
 
-    /// The number that is added to the checksum of a block at this offset of the file: 0 without a
-    /// context.
+    /// The number that is added to the checksum of a block at this offset of the file. It is 0 if
+    /// there is no base.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -114,7 +112,7 @@ impl BlockChecks {
         base.get() ^ low_half(offset).wrapping_add(low_half(offset >> 32))
     }
 
-    /// The five bytes to write after `block`, which lies at `offset` of its file. O(length);
+    /// The five bytes to write after `block`, which begins at `offset` of its file. O(length);
     /// allocates nothing.
     ///
     /// ```
@@ -148,9 +146,9 @@ impl BlockChecks {
     ///
     /// # Errors
     /// `Corruption` at `offset` (counted in the file) if there is no room for a trailer, or if the
-    /// checksum does not agree. `expected` and `found` are checksums without their context, masked
-    /// as their kind masks them. For stored blocks of at most 384 bytes `flipped_bit` names the one
-    /// bit whose flip explains the damage, if there is one.
+    /// checksum does not agree. `expected` and `found` are checksums without the modifier, masked
+    /// as their kind masks them. For stored blocks of at most 384 bytes `flipped_bit` names a
+    /// single bit whose flip explains the damage, if there is one.
     pub fn verify<'a>(&self, stored: &'a [u8], offset: u64) -> Result<(&'a [u8], u8)> {
         let (Some((block, &[compression, ..])), Some((data, checksum))) = (
             stored.split_last_chunk::<TRAILER_LEN>(),

@@ -1,24 +1,20 @@
-//! The checksums of blocks: their kinds, stored numbers, names and values.
+//! The kinds of block checksums: their stored numbers, names and values.
 //!
 //! ```text
-//!   data ............................ | last byte      the last byte is the block's compression type
+//!   data ................. | last byte      the last byte is the block's compression type
 //!
 //!   none       0                                           kind 0
 //!   crc32c     mask(CRC-32C(data | last))                  kind 1
 //!   xxhash     XXH32(data | last)                          kind 2
 //!   xxhash64   low half of XXH64(data | last)              kind 3
 //!   xxh3       low half of XXH3(data) ^ last * 0x6b9083d9  kind 4, zero if there is no last byte
-//!   crc32      CRC32(data | last)                         kind 128
+//!   crc32      CRC32(data | last)                          kind 128
 //! ```
-//! * CHECKSUM-KIND-1: values and numbers 0 to 4 are those of RocksDB, byte for byte. They are
-//!   written to disk and never change.
-//! * CHECKSUM-KIND-2: number 128 is this crate's own; RocksDB refuses it.
-//! * CHECKSUM-KIND-3: which code computes a value depends on the length and on the CPU, found at
-//!   run time; the value does not.
-//! * CHECKSUM-KIND-4: all seeds are zero. A stored checksum is little-endian.
+//! Kinds 0 to 4 have RocksDB's numbers and values, byte for byte. Kind 128 is this crate's own;
+//! RocksDB refuses it. Numbers and values are written to disk and never change. All seeds are zero.
+//! A stored checksum is little-endian.
 //!
-//! Pure functions over plain data; any thread. Not promised: resistance against somebody who
-//! chooses the bytes.
+//! Pure functions over plain data; any thread. No kind resists an attacker who chooses the bytes.
 
 #![forbid(unsafe_code)]
 
@@ -31,12 +27,12 @@ use crate::error::{Error, Result};
 /// constant.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// XXH3 folds the last byte in multiplied with this. It is odd, so that different last bytes give
-/// different products.
+/// The kind `xxh3` multiplies the last byte by this before it folds it in. The factor is odd, so
+/// different last bytes have different products.
 const LAST_BYTE_FACTOR: u32 = 0x6b90_83d9;
 
-/// Longest input, in bytes, for the inlined XXH3. Longer ones are faster with the vector code,
-/// which is dispatched at run time: the bench `checksum` compares them.
+/// Longest input, in bytes, for the inlined XXH3. Longer inputs are faster with vector code, which
+/// is chosen at run time: the bench `checksum` compares the two.
 const XXH3_INLINE_LEN_MAX: usize = 128;
 
 /// A kind of block checksum. Files store its number; options and text use its name.
@@ -56,7 +52,7 @@ const XXH3_INLINE_LEN_MAX: usize = 128;
 #[non_exhaustive]
 #[repr(u8)]
 pub enum ChecksumKind {
-    /// `none`: always zero, checks nothing.
+    /// `none`: always zero. It detects nothing.
     None = 0,
     /// `crc32c`: CRC-32C (Castagnoli), masked.
     Crc32c = 1,
@@ -64,8 +60,8 @@ pub enum ChecksumKind {
     XxHash32 = 2,
     /// `xxhash64`: the low half of XXH64.
     XxHash64 = 3,
-    /// `xxh3`: the low half of the 64-bit XXH3, with the last byte folded in afterwards. The
-    /// fastest kind.
+    /// `xxh3`: the low half of the 64-bit XXH3 of all bytes but the last, which is folded in
+    /// afterwards. The fastest kind.
     Xxh3 = 4,
     /// `crc32`: CRC32 (IEEE 802.3), unmasked. RocksDB does not read it.
     Crc32 = 0x80,
@@ -90,7 +86,7 @@ impl ChecksumKind {
         ChecksumKind::Crc32,
     ];
 
-    /// The number that files store for this kind.
+    /// The number of this kind, which files store.
     ///
     /// ```
     /// assert_eq!(paranoid_memtable::ChecksumKind::Crc32.as_u8(), 0x80);
@@ -100,7 +96,7 @@ impl ChecksumKind {
         self as u8
     }
 
-    /// The lower-case name, which is displayed.
+    /// The lower-case name.
     const fn name(self) -> &'static str {
         match self {
             ChecksumKind::None => "none",
@@ -112,9 +108,10 @@ impl ChecksumKind {
         }
     }
 
-    /// The checksum of a block followed by its compression type, which is the last byte of `data`.
-    /// A block trailer stores this value, plus the modifier of the context if there is one. The
-    /// checksum `xxh3` of empty data is 0. O(length); allocates nothing.
+    /// The checksum of `data`: a block followed by its compression type, which is the last byte. A
+    /// block trailer stores this value plus
+    /// [`BlockChecks::modifier`](crate::integrity::BlockChecks::modifier). The checksum `xxh3` of
+    /// empty data is 0. O(length); allocates nothing.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -128,8 +125,8 @@ impl ChecksumKind {
         self.checksum_of(data, &[])
     }
 
-    /// The checksum of a block and of its compression type, which is `last` if it is not stored
-    /// after the block. O(length); allocates nothing.
+    /// The checksum of `data` followed by `last`, which is one byte, or none if `data` contains the
+    /// compression type. O(length); allocates nothing.
     #[inline]
     pub(crate) fn checksum_of(self, data: &[u8], last: &[u8]) -> u32 {
         match self {
@@ -176,7 +173,7 @@ fn xxh3_folded(data: &[u8], last: u8) -> u32 {
     low_half(xxh3(data)) ^ u32::from(last).wrapping_mul(LAST_BYTE_FACTOR)
 }
 
-/// CHECKSUM-KIND-3: two implementations that return the same value.
+/// Two implementations that return the same value: the length decides which one is faster.
 #[inline(always)]
 fn xxh3(data: &[u8]) -> u64 {
     if data.len() <= XXH3_INLINE_LEN_MAX {
@@ -202,7 +199,7 @@ impl TryFrom<u8> for ChecksumKind {
     type Error = Error;
 
     /// # Errors
-    /// `InvalidArgument`, which names the number, if no kind has it.
+    /// `InvalidArgument` with the number in its text, if no kind has this number.
     fn try_from(number: u8) -> Result<Self> {
         ChecksumKind::ALL
             .iter()
@@ -221,7 +218,7 @@ impl FromStr for ChecksumKind {
     type Err = Error;
 
     /// # Errors
-    /// `InvalidArgument`, which repeats the name, if no kind has it. Upper case is not accepted.
+    /// `InvalidArgument` with the name in its text, if no kind has this name. Names are lower case.
     fn from_str(name: &str) -> Result<Self> {
         ChecksumKind::ALL
             .iter()

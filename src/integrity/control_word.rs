@@ -5,25 +5,24 @@
 //!   ...
 //!   line n        | c0 | c1 | c2 | ... |        check of word i: v + salt + (i + 1) * STEP
 //! ```
-//! * CONTROL-WORD-1: the check is stored first, the value second: a reader that sees a value sees
-//!   its check as well. A word is set once after construction, from 0 to its value. Those of a
-//!   writer shard that change (its largest number, what it knows of watched range tombstones) may
-//!   disagree with their checks meanwhile: their readers then assume the largest number. So may the
-//!   groups of hashes that a filter has used, which one writer at a time sets: readers then ask the
-//!   list.
-//! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader
-//!   cannot tell which. `get` reports damage. `get_or_unset` returns 0, and its caller must give
-//!   the right answer with 0 in both cases.
-//! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the
-//!   table's secret), not to where it lies, for tables move. So a word or a line that was copied
-//!   from another place, all values and checks of another structure, value and check exchanged, or
-//!   words of another table do not agree. Most words do not store the salt: a reader makes it from
-//!   the secret and the name of the structure that it reads for. A word that is stored for a salt
-//!   is multiplied first: the sum of value and salt would not change if the two changed places.
-//! * CONTROL-WORD-4: a value and its check never share a cache line. A line that went back to what
-//!   it held before (a store that never reached memory) disagrees with its other line.
+//! * CONTROL-WORD-1: the check of a word is stored before its value, so a reader that sees a value
+//!   sees its check too. A word is set once, from 0 to its value.
+//! * CONTROL-WORD-2: a check is bound to the index of its word, to the structure that the word
+//!   belongs to, and to the table's secret; not to an address, because tables move. So these do not
+//!   agree: a word or a line that was copied from another place, words of another structure or
+//!   table, and a value and a check that changed places.
 //!
-//! Any thread may read; one thread sets a word, or several set it to the same value. Damage to both
+//! Some words change more than once, and may disagree with their checks while they change:
+//!
+//! * a writer shard's largest number, and what the shard knows of watched range tombstones: a
+//!   reader then assumes the largest number;
+//! * the groups of hashes that a filter has used, which one writer at a time changes: a reader then
+//!   asks the list.
+//!
+//! A value and its check never share a cache line. A line that went back to what it held before (a
+//! store that never reached memory) therefore disagrees with the other line.
+//!
+//! Any thread may read. One thread sets a word, or several set it to the same value. Damage to both
 //! lines at once is outside the fault model.
 
 #![forbid(unsafe_code)]
@@ -39,29 +38,31 @@ const LINE: usize = 64;
 /// one instruction adds salt and mark.
 const STEP: u64 = 0x0131_7a65;
 
-/// Fits 31 bits, so that it is part of an instruction. Its remainder by 4 makes a value and a salt
-/// that change places disagree, unless they are equal or differ by 2^63.
+/// The factor of a salt that is made of a stored word. Without it, the sum of value and salt would
+/// stay the same if the two changed places. Its remainder by 4 makes them disagree then, unless
+/// they are equal or differ by 2^63. It fits 31 bits, so that it is part of an instruction.
 const SALT_FACTOR: u64 = 0x2545_f493;
 const _: () = assert!(SALT_FACTOR % 4 == 3);
 
-/// What a word's check adds to value and salt (CONTROL-WORD-3).
+/// The part of a check that is bound to the word's index.
 #[inline(always)]
 fn mark(index: usize) -> u64 {
     (index as u64 + 1).wrapping_mul(STEP)
 }
 
-/// What the checks of all words of one name contain (CONTROL-WORD-3).
+/// The part of a check that is the same for all words of a structure. Most structures do not store
+/// it: a reader makes it from the table's secret and the name of the structure that it reads.
 #[derive(Clone, Copy)]
 pub(crate) struct Salt(pub(crate) u64);
 
 impl Salt {
-    /// Each structure of a table has another `name`.
+    /// The salt of a structure. No two structures of a table have the same `name`.
     #[inline(always)]
     pub(crate) const fn new(secret: Secret, name: u64) -> Salt {
         Salt(secret.mask ^ splitmix(name))
     }
 
-    /// The salt of words that keep a word for it among them (CONTROL-WORD-3).
+    /// The salt of a structure that stores `word`, of which the salt is made, among its own words.
     #[inline(always)]
     pub(crate) const fn of_word(word: u64) -> Salt {
         Salt(word.wrapping_mul(SALT_FACTOR))
@@ -79,7 +80,10 @@ pub(crate) struct ControlWords<const N: usize> {
 #[repr(C, align(64))]
 struct Lines<const N: usize>([AtomicU64; N]);
 
-const _: () = assert!(align_of::<Lines<1>>() == LINE, "G4");
+const _: () = assert!(
+    align_of::<Lines<1>>() == LINE,
+    "values and checks share no line"
+);
 
 impl<const N: usize> ControlWords<N> {
     /// `N` words of 0.
@@ -92,21 +96,21 @@ impl<const N: usize> ControlWords<N> {
         }
     }
 
-    /// A word, believed whatever its check says.
+    /// A word, whatever its check says.
     #[inline(always)]
     pub(crate) fn unchecked(&self, index: usize) -> u64 {
-        // ORDERING: Relaxed: set before the words were shared, and never after.
+        // ORDERING: Relaxed: the word was set before the words were shared, and never after.
         self.values.0[index].load(Ordering::Relaxed)
     }
 
-    /// Sets a word that was 0 (CONTROL-WORD-1).
+    /// Sets a word that was 0.
     pub(crate) fn set(&self, salt: Salt, index: usize, value: u64) {
         let check = value.wrapping_add(salt.0).wrapping_add(mark(index));
-        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: what the value announces
-        // is visible before it.
+        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: a reader that sees the
+        // value sees what the caller stored before.
         self.checks.0[index].store(check, Ordering::Release);
         // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: the check is visible
-        // before the value.
+        // before the value (CONTROL-WORD-1).
         self.values.0[index].store(value, Ordering::Release);
     }
 
@@ -116,8 +120,7 @@ impl<const N: usize> ControlWords<N> {
     pub(crate) fn get_with_mismatch(&self, salt: Salt, index: usize) -> (u64, u64) {
         // ORDERING: Acquire pairs with the Release stores in `set`.
         let value = self.values.0[index].load(Ordering::Acquire);
-        // ORDERING: Relaxed: ordered after the Acquire load above, whose Release partner stored
-        // this first.
+        // ORDERING: Relaxed: ordered after the Acquire load above (CONTROL-WORD-1).
         let check = self.checks.0[index].load(Ordering::Relaxed);
         (
             value,
@@ -125,7 +128,7 @@ impl<const N: usize> ControlWords<N> {
         )
     }
 
-    /// Several words, and the differences of their checks in one: 0 if all agree.
+    /// Several words, and the differences of their checks in one number: 0 if all agree.
     #[inline(always)]
     pub(crate) fn get_all<const K: usize>(
         &self,
@@ -152,7 +155,9 @@ impl<const N: usize> ControlWords<N> {
         }
     }
 
-    /// A word that may not be set yet: 0 is returned without looking at its check (CONTROL-WORD-2).
+    /// A word that may not be set yet. 0 is returned whatever its check says: a word of 0 whose
+    /// check disagrees is either being set or damaged, and a reader cannot tell which. The caller
+    /// must give the right answer with 0 in both cases.
     #[inline(always)]
     pub(crate) fn get_or_unset(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
         let (value, mismatch) = self.get_with_mismatch(salt, index);
@@ -163,7 +168,7 @@ impl<const N: usize> ControlWords<N> {
         }
     }
 
-    /// All words, for scrubs and the fault injector.
+    /// All words and their checks, for scrubs and the fault injector.
     pub(crate) fn words(&self, salt: Salt) -> Words<'_> {
         Words {
             salt,
@@ -197,8 +202,7 @@ impl<'a> Words<'a> {
     pub(crate) fn damages(self) -> impl Iterator<Item = Corruption> + 'a {
         self.values.iter().zip(self.checks).enumerate().filter_map(
             move |(index, (value, check))| {
-                // ORDERING: Relaxed: nothing is being set while such a pass runs, or it looks
-                // again.
+                // ORDERING: Relaxed: no word is set during this pass, or its caller looks again.
                 let [value, check] = [value, check].map(|word| word.load(Ordering::Relaxed));
                 let agrees = check == value.wrapping_add(self.salt.0).wrapping_add(mark(index));
                 (!agrees).then(|| damage(self.salt, index, value, check))
@@ -211,7 +215,7 @@ impl<'a> Words<'a> {
         self.damages().next().map_or(Ok(()), Err)
     }
 
-    /// For tests and the fault injector: the values, then the checks.
+    /// The values, then the checks, for tests and the fault injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn runs(self) -> [&'a [AtomicU64]; 2] {
         [self.values, self.checks]
@@ -224,9 +228,9 @@ fn damage(salt: Salt, index: usize, value: u64, check: u64) -> Corruption {
     Corruption::of_word(Place::Control, 8 * index as u64, expected, value)
 }
 
-/// Tests of control words: what disagrees with its check, and what is reported.
+/// Tests of control words: which words disagree with their checks, and the reports.
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 mod tests {
     use super::*;
 
@@ -244,7 +248,7 @@ mod tests {
         words
     }
 
-    /// Checks are what the picture says.
+    /// Checks are the sums that the head of the file shows.
     #[test]
     fn checks_are_sums() {
         let salt = salt(5, 3);
@@ -259,7 +263,8 @@ mod tests {
         }
     }
 
-    /// A report names the word, what its check says, what it holds, and the bit if it is one.
+    /// A report names the word, the value that its check expects, the value found, and the flipped
+    /// bit if it is a single one.
     #[test]
     fn a_changed_word_is_reported_by_name() {
         let salt = salt(6, 0);
@@ -285,8 +290,8 @@ mod tests {
         assert_eq!(words.words(salt).damages().count(), 0);
     }
 
-    /// CONTROL-WORD-3: all words of another structure or table, values and checks, in the place of
-    /// these.
+    /// All words of another structure or table, values and checks, in the place of these
+    /// (CONTROL-WORD-2).
     #[test]
     fn no_word_of_another_structure_is_believed() {
         for other in [salt(1, 7), salt(2, 0)] {
@@ -297,8 +302,8 @@ mod tests {
         }
     }
 
-    /// CONTROL-WORD-3: a value with its check, and a check alone, taken from every word of these
-    /// words and of others.
+    /// A value with its check, and a check alone, taken from every word of these words and of
+    /// others (CONTROL-WORD-2).
     #[test]
     fn no_word_agrees_with_the_check_of_another() {
         let salt = self::salt(1, 0);
@@ -334,7 +339,7 @@ mod tests {
         own.words(salt).check().unwrap();
     }
 
-    /// CONTROL-WORD-2, CONTROL-WORD-4: a store that never arrived, of the value or of the check.
+    /// A store that never reached memory, of the value or of the check.
     #[test]
     fn half_of_a_set_is_not_believed() {
         let salt = salt(3, 0);

@@ -1,36 +1,34 @@
-//! The digest algebra: parts that are XORed, and types that say what a sum covers.
+//! The digests of entries: XORs of parts, and types that say which fields a digest covers.
 //!
 //! ```text
-//!   K(key) V(value) O(kind) S(sequence)                                     each 64 bits, own seed
-//!   F(lengths, sequence, revision, offset) under the table's secret         64 bits, of which the header check is made
+//!   K(key) V(value) O(kind) S(sequence) C(column family)     64 bits each, under seeds of their own
+//!   F(lengths, sequence, revision, offset)                   64 bits, under the table's secret
 //!
 //!   digest of a caller       K ^ V ^ O                    Protected<Kvo>
 //!   with its sequence        K ^ V ^ O ^ S                Protected<Kvos>
-//!   in a batch               K ^ V ^ O ^ C                Protected<Kvoc>; C(column family), 0 for the default one
+//!   in a batch               K ^ V ^ O ^ C                Protected<Kvoc>
 //!   stored key digest        K ^ O ^ S ^ F                low protection bytes
 //!   stored value digest      V ^ K ^ S ^ F                low protection bytes
-//!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
-//!   value digest that left   V ^ K ^ S                    }
+//!   key digest without F     K ^ O ^ S                    } StoredProtection: low protection bytes
+//!   value digest without F   V ^ K ^ S                    }
 //! ```
-//! * DIGEST-1: the seeds of all parts but F are global, so a digest leaves its table by XORing F
-//!   out. That reads no byte of key or value, so a bit that flipped since the digest was computed
-//!   still disagrees with it.
-//! * DIGEST-2: F binds an entry to its place and to the life of its table. It is computed once for
-//!   the header check and both digests.
-//! * DIGEST-3: V is bound to K and S: two entries cannot trade values.
+//! F binds an entry to its place and to its table. It is computed once for the header check and
+//! both digests. The seeds of all other parts are the same in all tables, so a digest without F can
+//! be checked outside the table. XORing F out reads no byte of key or value: a bit that flipped
+//! after the digest was computed still disagrees with it.
+//!
+//! The value digest contains K and S, so two entries that exchanged their values do not verify.
 //!
 //! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "halves of a word are folded together"
-)]
+#![allow(clippy::cast_possible_truncation, reason = "a width is at most 8")]
 
 use std::marker::PhantomData;
 
 use crate::integrity::hash::{hash, hash_under, mix, splitmix};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::SequenceNumber;
+use crate::kind::Kind;
 
 const SEED_KEY: u64 = splitmix(101);
 const SEED_VALUE: u64 = splitmix(102);
@@ -38,7 +36,7 @@ const SEED_KIND: u64 = splitmix(103);
 const SEED_SEQUENCE: u64 = splitmix(104);
 const SEED_FAMILY: u64 = splitmix(109);
 
-/// Covers key, value and kind.
+/// The fields that a [`Protected<Kvo>`] covers: key, value and kind.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -49,7 +47,7 @@ const SEED_FAMILY: u64 = splitmix(109);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kvo;
 
-/// Covers key, value, kind and sequence number.
+/// The fields that a [`Protected<Kvos>`] covers: key, value, kind and sequence number.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -60,12 +58,12 @@ pub struct Kvo;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kvos;
 
-/// Covers key, value, kind and column family: what a batch keeps for each of its records.
+/// The fields that the digest of a batch's record covers: key, value, kind and column family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kvoc;
 
 /// A 64-bit digest over the fields that `Cover` names. A caller computes it over its own buffers
-/// and passes it along with them.
+/// and passes both to the table.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -88,7 +86,7 @@ impl<Cover> Protected<Cover> {
         }
     }
 
-    /// The 64 bits, for storing or sending the digest.
+    /// The 64 bits of the digest, to store or send them.
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -103,7 +101,7 @@ impl<Cover> Protected<Cover> {
 }
 
 impl Protected<Kvo> {
-    /// Digest of an entry in the caller's own buffers. O(length of both).
+    /// Computes the digest of an entry in the caller's own buffers. O(length of both).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -123,13 +121,13 @@ impl Protected<Kvo> {
         Protected::from_bits(key_part ^ value_part ^ kind_part(kind))
     }
 
-    /// A digest from the bits that [`to_bits`](Self::to_bits) gave.
+    /// Makes a digest of the bits that [`to_bits`](Self::to_bits) returned.
     #[must_use]
     pub const fn carried(bits: u64) -> Self {
         Protected::from_bits(bits)
     }
 
-    /// Adds the sequence number to what is covered.
+    /// Adds the sequence number to the fields that the digest covers.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, MemTable};
@@ -145,7 +143,7 @@ impl Protected<Kvo> {
         Protected::from_bits(self.bits ^ sequence_part(sequence))
     }
 
-    /// Adds the column family to what is covered.
+    /// Adds the column family to the fields that the digest covers.
     #[inline(always)]
     pub(crate) fn with_family(self, family: u32) -> Protected<Kvoc> {
         Protected::from_bits(self.bits ^ family_part(family))
@@ -153,7 +151,7 @@ impl Protected<Kvo> {
 }
 
 impl Protected<Kvoc> {
-    /// Takes the column family out again.
+    /// Removes the column family from the fields that the digest covers.
     #[inline(always)]
     pub(crate) fn without_family(self, family: u32) -> Protected<Kvo> {
         Protected::from_bits(self.bits ^ family_part(family))
@@ -161,14 +159,14 @@ impl Protected<Kvoc> {
 }
 
 impl Protected<Kvos> {
-    /// Takes the sequence number out again.
+    /// Removes the sequence number from the fields that the digest covers.
     #[must_use]
     pub fn without_sequence(self, sequence: SequenceNumber) -> Protected<Kvo> {
         Protected::from_bits(self.bits ^ sequence_part(sequence))
     }
 }
 
-/// The part K. Filters and tower heights start from this hash too.
+/// K. Filters and tower heights are made of this hash too.
 #[inline(always)]
 pub(crate) fn key_part(key: &[u8]) -> u64 {
     hash_under::<SEED_KEY>(key)
@@ -207,7 +205,7 @@ fn sequence_part(sequence: SequenceNumber) -> u64 {
     mix(sequence, SEED_SEQUENCE)
 }
 
-/// C.
+/// C, which is 0 for the default column family.
 #[inline(always)]
 fn family_part(family: u32) -> u64 {
     if family == 0 {
@@ -217,9 +215,9 @@ fn family_part(family: u32) -> u64 {
     }
 }
 
-/// The two digests that a table stored with an entry, with the entry's place taken out. A later
-/// stage, such as a block builder, compares its own copy of the bytes with them. They were computed
-/// when the entry was written; handing them on reads no byte of the entry.
+/// The two digests that a table stored with an entry, without the entry's place in the table. A
+/// later stage, such as a block builder, compares its own copy of the bytes with them. They were
+/// computed when the entry was written: no byte of the entry is read to pass them on.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -239,8 +237,8 @@ pub struct StoredProtection {
 }
 
 impl StoredProtection {
-    /// Digests of 8 bytes each over an entry in the caller's own buffers, for entries that do not
-    /// come from a table. O(length).
+    /// Computes digests of 8 bytes each over an entry in the caller's own buffers, for entries that
+    /// do not come from a table. O(length).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -263,15 +261,16 @@ impl StoredProtection {
         }
     }
 
-    /// How many bytes of each digest are compared: the table's protection bytes. With 0 every entry
-    /// agrees.
+    /// The number of bytes that are compared of each digest: the table's protection bytes. With 0
+    /// every entry agrees.
     #[must_use]
     pub const fn bytes(&self) -> u8 {
         self.width.bytes as u8
     }
 
-    /// The digests of this key and value under another sequence number and kind. `from` must be
-    /// what the table stored; with anything else the result agrees with no entry. O(1).
+    /// The digests of the same key and value under another sequence number and kind. `from` must be
+    /// the sequence number and kind that the table stored; otherwise the result agrees with no
+    /// entry. O(1).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -291,8 +290,8 @@ impl StoredProtection {
         }
     }
 
-    /// Compares an entry, as the caller holds it now, with the stored digests, and returns its
-    /// untruncated digest if they agree. O(length).
+    /// Compares the caller's copy of an entry with the stored digests. Returns the untruncated
+    /// digest of the entry if they agree. O(length).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -319,7 +318,7 @@ impl StoredProtection {
     }
 }
 
-/// How many bytes of each digest are stored with an entry.
+/// The number of bytes of each digest that are stored with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Width {
     /// Stored bytes of one digest.
@@ -333,7 +332,7 @@ impl Default for Width {
 }
 
 impl Width {
-    /// 0, 1, 2, 4 or 8.
+    /// A width of 0, 1, 2, 4 or 8 bytes.
     pub(crate) const fn new(bytes: u8) -> Option<Width> {
         match bytes {
             0 | 1 | 2 | 4 | 8 => Some(Width {
@@ -360,8 +359,7 @@ pub(crate) struct Parts {
     pub(crate) value: u64,
 }
 
-/// What both digests of an entry have of its fixed fields: its header, its place and its sequence
-/// number.
+/// S ^ F of an entry, which is part of both digests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedFields {
     /// The entry's sequence number.
@@ -371,7 +369,7 @@ pub(crate) struct FixedFields {
 }
 
 impl FixedFields {
-    /// Of an entry with this sequence number and this F.
+    /// The fields of an entry with this sequence number and this F.
     #[inline(always)]
     pub(crate) fn new(sequence: SequenceNumber, header_part: u64) -> FixedFields {
         FixedFields {
@@ -380,20 +378,20 @@ impl FixedFields {
         }
     }
 
-    /// K of a key, and the key digest, untruncated.
+    /// K and the untruncated key digest.
     #[inline(always)]
     pub(crate) fn of_key(&self, key: &[u8], kind: Kind) -> (u64, u64) {
         let key_part = key_part(key);
         (key_part, self.key_digest(key_part, kind))
     }
 
-    /// The key digest, untruncated, from K.
+    /// The untruncated key digest, computed from K.
     #[inline(always)]
     pub(crate) fn key_digest(&self, key_part: u64, kind: Kind) -> u64 {
         key_part ^ kind_part(kind) ^ self.bits
     }
 
-    /// Both digests, untruncated, and the K and V that these are made of.
+    /// Both untruncated digests, and the K and V that they contain.
     #[inline(always)]
     pub(crate) fn digests(&self, kind: Kind, key: &[u8], value: &[u8]) -> ([u64; 2], Parts) {
         let parts = Parts {
@@ -407,13 +405,13 @@ impl FixedFields {
         (digests, parts)
     }
 
-    /// The value digest, untruncated, from V and K.
+    /// The untruncated value digest, computed from V and K.
     #[inline(always)]
     pub(crate) fn value_digest(&self, value_part: u64, key_part: u64) -> u64 {
         value_part ^ key_part ^ self.bits
     }
 
-    /// The stored digests without F (DIGEST-1).
+    /// The stored digests without F. Reads neither key nor value.
     pub(crate) fn stripped(
         &self,
         key_digest: u64,

@@ -1,8 +1,6 @@
-//! Finds the single flipped bit that explains a failed check, if there is one. Runs only after a
-//! check has failed.
+//! The search for a single flipped bit that explains why a check failed.
 //!
-//! Not promised: that the bit found is the one that flipped. It is the first one whose flip makes
-//! the check pass.
+//! The result is the first bit whose flip makes the check pass. It may not be the bit that flipped.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +8,8 @@
 /// about a million bytes are hashed, which takes well under a millisecond.
 pub(crate) const DIAGNOSIS_LEN_MAX: usize = 384;
 
-/// The number (byte * 8 + bit) of the first bit of `bytes` whose flipping makes `holds` true.
+/// The number (byte * 8 + bit) of the first bit of `bytes` whose flip makes `holds` true. `None` if
+/// there is none, or if the input is longer than [`DIAGNOSIS_LEN_MAX`].
 #[cold]
 pub(crate) fn single_bit(bytes: &[u8], holds: impl Fn(&[u8]) -> bool) -> Option<u64> {
     let mut buffer = [0u8; DIAGNOSIS_LEN_MAX];
@@ -25,4 +24,20 @@ pub(crate) fn single_bit(bytes: &[u8], holds: impl Fn(&[u8]) -> bool) -> Option<
         }
     }
     None
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_bit_and_only_that() {
+        let clean = [7u8, 8, 9];
+        let mut bent = clean;
+        bent[1] ^= 0x20;
+        assert_eq!(single_bit(&bent, |bytes| bytes == clean), Some(8 + 5));
+        bent[2] ^= 1;
+        assert_eq!(single_bit(&bent, |bytes| bytes == clean), None);
+        assert_eq!(single_bit(&[0; 4096], |_| true), None);
+    }
 }

@@ -1,20 +1,17 @@
-//! The hash: bytes and a seed to 64 bits.
+//! The hash function, which turns bytes and a seed into 64 bits.
 //!
 //! ```text
 //!   1..16 bytes    two overlapping words                      one folded multiply
-//!   17..128        16 bytes per step, each with its own pair of constants, steps independent of each other
+//!   17..128        16 bytes a step, each with its own pair of constants; steps are independent
 //!   over 128       four accumulators of 16 bytes, then the steps above for the tail
 //! ```
 //! The building block is the folded multiply (64 x 64 -> 128 bits, both halves XORed), known from
-//! wyhash and its relatives: on 8 to 128 bytes it costs 2 to 9 ns, less than a call through run-time
-//! dispatch. Outputs are this crate's own and are never written to disk.
+//! wyhash and its relatives: on 8 to 128 bytes it costs 2 to 9 ns, less than a call through
+//! run-time dispatch. Outputs are this crate's own and are never written to disk. The length is
+//! part of the input, so a buffer and its zero-extended copy have different hashes.
 //!
-//! * HASH-1: the constants are the SplitMix64 sequence (Steele, Lea, Flood 2014) started at 0, so
-//!   nobody chose them.
-//! * HASH-2: the length takes part in the result, so a buffer and its zero-extended copy differ.
-//!
-//! Pure functions; any thread. Not promised: resistance against somebody who chooses the bytes and
-//! knows the seed.
+//! Pure functions; any thread. The hash does not resist an attacker who knows the seed and chooses
+//! the bytes.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -22,7 +19,8 @@
     reason = "halves of a word are folded together"
 )]
 
-/// HASH-1: element `n` of the SplitMix64 sequence from seed 0.
+/// Element `n` of the SplitMix64 sequence (Steele, Lea, Flood 2014) from seed 0. The constants of
+/// the crate's hashes and seeds are elements of it.
 pub(crate) const fn splitmix(n: u64) -> u64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,8 +35,8 @@ pub(crate) const UNROLLED: usize = STEPS * STEP;
 const ACCUMULATORS: usize = 4;
 const BLOCK: usize = ACCUMULATORS * STEP;
 
-/// Two constants per step, and two for the end.
-pub(crate) const SALTS: [u64; 2 * STEPS + 2] = {
+/// Two constants for each step, and two for the end.
+const SALTS: [u64; 2 * STEPS + 2] = {
     let mut salts = [0; 2 * STEPS + 2];
     let mut i = 0;
     while i < salts.len() {
@@ -55,21 +53,20 @@ pub(crate) const fn fold(left: u64, right: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// The two halves of a word, folded together.
+/// The two halves of a word, XORed.
 #[inline(always)]
 pub(crate) const fn halved(mixed: u64) -> u32 {
     (mixed ^ (mixed >> 32)) as u32
 }
 
-/// Hashes one word, for fields of that size. It takes one multiply only, because every digest
-/// contains four of these.
+/// Hashes one word. It takes only one multiply, because every digest contains several of these.
 #[inline(always)]
 pub(crate) const fn mix(word: u64, seed: u64) -> u64 {
     fold(word ^ seed, seed.rotate_left(32) | 1)
 }
 
 #[inline(always)]
-pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+fn word(bytes: &[u8], at: usize) -> u64 {
     match bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         Some(chunk) => u64::from_le_bytes(*chunk),
         None => 0,
@@ -77,7 +74,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[inline(always)]
-pub(crate) fn half(bytes: &[u8], at: usize) -> u64 {
+fn half(bytes: &[u8], at: usize) -> u64 {
     match bytes.get(at..).and_then(<[u8]>::first_chunk::<4>) {
         Some(chunk) => u64::from(u32::from_le_bytes(*chunk)),
         None => 0,
@@ -86,7 +83,7 @@ pub(crate) fn half(bytes: &[u8], at: usize) -> u64 {
 
 /// The two words of a step.
 #[inline(always)]
-pub(crate) fn halves(step: &[u8; STEP]) -> [u64; 2] {
+fn halves(step: &[u8; STEP]) -> [u64; 2] {
     let (words, _) = step.as_chunks::<8>();
     [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
 }
@@ -101,7 +98,7 @@ pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
     }
 }
 
-/// `hash(bytes, SEED)`, with the seed and the salts joined when it is compiled. O(length).
+/// The same as `hash(bytes, SEED)`; the compiler joins the seed and the salts. O(length).
 #[inline(always)]
 pub(crate) fn hash_under<const SEED: u64>(bytes: &[u8]) -> u64 {
     if bytes.len() <= STEP {
@@ -119,7 +116,7 @@ fn short(bytes: &[u8], seed: u64) -> u64 {
     } else if len >= 4 {
         (half(bytes, 0), half(bytes, len - 4))
     } else if len > 0 {
-        // First, middle and last byte are all bytes of an input of one to three.
+        // First, middle and last byte: all bytes of an input of one to three.
         let packed =
             u64::from(bytes[0]) << 16 | u64::from(bytes[len / 2]) << 8 | u64::from(bytes[len - 1]);
         (packed, 0)
@@ -151,7 +148,7 @@ fn long(bytes: &[u8], seed: u64) -> u64 {
     }
 }
 
-/// Out of line, so that shorter inputs save no registers for it.
+/// Hashes over 128 bytes. Out of line, so that shorter inputs save no registers for it.
 #[inline(never)]
 fn longest(bytes: &[u8], seed: u64) -> u64 {
     let mut accumulators = [
@@ -160,7 +157,7 @@ fn longest(bytes: &[u8], seed: u64) -> u64 {
         seed ^ SALTS[10],
         seed ^ SALTS[11],
     ];
-    // At least one byte stays for the tail, whose last step overlaps what came before.
+    // At least one byte remains for the tail, whose last step overlaps the blocks.
     let (blocks, _) = bytes[..bytes.len() - 1].as_chunks::<BLOCK>();
     for block in blocks {
         for ((state, step), salt) in accumulators
@@ -184,8 +181,7 @@ fn longest(bytes: &[u8], seed: u64) -> u64 {
 fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
     let len = bytes.len();
     for (step, salts) in SALTS.as_chunks::<2>().0[..STEPS - 1].iter().enumerate() {
-        // The last step, below, takes the last 16 bytes, so this loop stops while more than one
-        // step is left.
+        // The step after the loop takes the last 16 bytes, so the loop ends at 16 bytes or fewer.
         let left = rest
             .get(step * STEP..)
             .and_then(<[u8]>::first_chunk::<{ STEP + 1 }>);
@@ -198,4 +194,140 @@ fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
         word(bytes, len - 8) ^ SALTS[2 * STEPS - 1],
     ));
     finish(last, len, seed)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Every flipped bit of every length up to 400 (in debug builds of every 7th length) changes
+    /// the hash, and so does every length.
+    #[test]
+    fn a_flipped_bit_changes_the_hash() {
+        let mut bytes: Vec<u8> = (0..400u32)
+            .map(|i| (splitmix(u64::from(i)) & 0xff) as u8)
+            .collect();
+        let mut seen = std::collections::HashSet::new();
+        for len in 0..400 {
+            let clean = hash(&bytes[..len], 7);
+            assert!(seen.insert(clean), "length {len}");
+            if cfg!(debug_assertions) && len % 7 != 0 {
+                continue;
+            }
+            for bit in 0..len * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(clean, hash(&bytes[..len], 7), "length {len} bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// The first numbers that the authors' program prints.
+    #[test]
+    fn constants_are_splitmix64_from_seed_0() {
+        let first = [
+            0xe220_a839_7b1d_cdaf,
+            0x6e78_9e6a_a1b9_65f4,
+            0x06c4_5d18_8009_454f,
+        ];
+        assert_eq!([0, 1, 2].map(splitmix), first);
+        assert_eq!(SALTS[..3], first);
+    }
+
+    /// The same hash, written plainly: bytes added up one by one, divisions in place of shifts, one
+    /// loop for all lengths over 16.
+    fn plainly(bytes: &[u8], seed: u64) -> u64 {
+        let folded = |left: u64, right: u64| {
+            let product = u128::from(left) * u128::from(right);
+            (product % (1 << 64)) as u64 ^ (product / (1 << 64)) as u64
+        };
+        let (len, salt) = (bytes.len(), |n: usize| splitmix(n as u64));
+        let word = |at: usize, len: usize| {
+            (0..len)
+                .rev()
+                .fold(0, |sum, i| sum * 256 + u64::from(bytes[at + i]))
+        };
+        let (left, right) = match len {
+            0 => (0, 0),
+            1..4 => (
+                word(0, 1) * 65536 + word(len / 2, 1) * 256 + word(len - 1, 1),
+                0,
+            ),
+            4..8 => (word(0, 4), word(len - 4, 4)),
+            _ => (word(0, 8), word(len - 8, 8)),
+        };
+        let (mut sum, mut at) = (seed, 0);
+        if len > 128 {
+            let mut states = [8, 9, 10, 11].map(|n| seed ^ salt(n));
+            while at + 64 < len {
+                for (n, state) in states.iter_mut().enumerate() {
+                    *state = folded(word(at, 8) ^ salt(n), word(at + 8, 8) ^ *state);
+                    at += 16;
+                }
+            }
+            let [a, b, c, d] = states;
+            sum =
+                folded(a ^ salt(12), b ^ salt(13)).wrapping_add(folded(c ^ salt(14), d ^ salt(15)));
+        }
+        let mut step = 0;
+        while at + 16 < len {
+            let parts = (
+                word(at, 8) ^ salt(step) ^ seed,
+                word(at + 8, 8) ^ salt(step + 1),
+            );
+            (sum, at, step) = (
+                sum.wrapping_add(folded(parts.0, parts.1)),
+                at + 16,
+                step + 2,
+            );
+        }
+        let all = if len <= 16 {
+            folded(left ^ salt(0) ^ seed, right ^ salt(1))
+        } else {
+            sum.wrapping_add(folded(
+                word(len - 16, 8) ^ salt(14) ^ seed,
+                word(len - 8, 8) ^ salt(15),
+            ))
+        };
+        folded(all ^ salt(16), len as u64 ^ salt(17) ^ seed.rotate_left(32))
+    }
+
+    #[test]
+    fn hashes_are_what_their_formulas_say() {
+        let bytes: Vec<u8> = (0..400u32)
+            .map(|i| (splitmix(u64::from(i)) & 0xff) as u8)
+            .collect();
+        for (seed, len) in [0, 7, splitmix(9)]
+            .into_iter()
+            .flat_map(|seed| (0..400).map(move |len| (seed, len)))
+        {
+            assert_eq!(
+                hash(&bytes[..len], seed),
+                plainly(&bytes[..len], seed),
+                "length {len}, seed {seed}"
+            );
+            assert_eq!(
+                hash_under::<7>(&bytes[..len]),
+                plainly(&bytes[..len], 7),
+                "length {len}"
+            );
+        }
+        for seed in (0..200).map(splitmix) {
+            let product = u128::from(7 ^ seed) * u128::from(seed.rotate_left(32) / 2 * 2 + 1);
+            assert_eq!(
+                mix(7, seed),
+                (product % (1 << 64)) as u64 ^ (product / (1 << 64)) as u64
+            );
+        }
+    }
+
+    #[test]
+    fn zero_buffers_differ_by_length_and_seed() {
+        let zeros = [0u8; 300];
+        let mut seen = std::collections::HashSet::new();
+        for len in 0..300 {
+            assert!(seen.insert(hash(&zeros[..len], 1)));
+            assert!(seen.insert(hash(&zeros[..len], 2)));
+        }
+    }
 }

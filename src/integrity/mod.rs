@@ -1,5 +1,5 @@
-//! Proof that memory holds what was written: digests that travel with entries, checksums of blocks,
-//! and the reports of damage.
+//! Digests of entries and checksums of blocks, which prove that memory still holds what was
+//! written.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Options of integrity: what is checked, and when.
+//! The options for the integrity checks of a table.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Error, Result};
 use crate::integrity::digest::Width;
 
-/// Which checks a table makes. Made by [`ParanoidOptions::builder`].
+/// The integrity checks that a table makes. Built by [`ParanoidOptions::builder`].
 ///
-/// Link tags and header checks are verified at every hop under all options: no setting lets a
+/// Every step of a search verifies link tags and header checks under all options: no setting lets a
 /// damaged link or length crash the process.
 ///
 /// ```
@@ -27,25 +27,25 @@ pub struct ParanoidOptions {
 /// Whether searches verify every node that they enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum SeekChecks {
-    /// Only the two nodes of the bracket around the answer.
+    /// They verify only the two neighbours of the answer.
     #[default]
     Bracket,
-    /// Every node on the way, too.
+    /// They verify every node on the way too.
     EveryNode,
 }
 
 /// Whether searches and steps compare adjacent entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OrderChecks {
-    /// They do not.
+    /// They do not compare them.
     #[default]
     Off,
-    /// They do.
+    /// They compare them.
     On,
 }
 
 impl ParanoidOptions {
-    /// A builder with the defaults: 8 protection bytes, the rest off.
+    /// A builder with the defaults: 8 protection bytes, all other checks off.
     ///
     /// ```
     /// use paranoid_memtable::ParanoidOptions;
@@ -57,7 +57,7 @@ impl ParanoidOptions {
         ParanoidOptionsBuilder::default()
     }
 
-    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8.
+    /// The number of bytes stored of each of an entry's two digests: 0, 1, 2, 4 or 8.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "at most 8")]
     pub fn protection_bytes(&self) -> u8 {
@@ -77,7 +77,7 @@ impl ParanoidOptions {
     }
 }
 
-/// Builder of [`ParanoidOptions`].
+/// The builder of [`ParanoidOptions`].
 ///
 /// ```
 /// use paranoid_memtable::ParanoidOptions;
@@ -89,14 +89,14 @@ impl ParanoidOptions {
 #[must_use]
 pub struct ParanoidOptionsBuilder {
     options: ParanoidOptions,
-    /// Protection bytes that are none of the five.
+    /// Protection bytes that are not one of the five allowed numbers.
     refused: Option<u8>,
 }
 
 impl ParanoidOptionsBuilder {
-    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8 (default). Random damage to
-    /// an entry goes unnoticed with probability 2^-8 at 1 byte, 2^-16 at 2, 2^-32 at 4, 2^-64 at 8;
-    /// at 0 only links, lengths and sequence numbers are checked.
+    /// Sets the number of bytes stored of each of an entry's two digests: 0, 1, 2, 4 or 8
+    /// (default). Random damage to an entry is missed with probability 2^-8 at 1 byte, 2^-16 at 2,
+    /// 2^-32 at 4, 2^-64 at 8. At 0 only links, lengths and sequence numbers are checked.
     ///
     /// ```
     /// use paranoid_memtable::ParanoidOptions;
@@ -112,7 +112,7 @@ impl ParanoidOptionsBuilder {
         self
     }
 
-    /// Also verify the key digest of every node that a search enters (default off). Needs
+    /// Makes searches verify the key digest of every node that they enter (default off). Needs
     /// protection bytes.
     ///
     /// ```
@@ -135,8 +135,8 @@ impl ParanoidOptionsBuilder {
         self
     }
 
-    /// Compare neighbours in searches and steps, and report what is out of order (default off).
-    /// Finds comparators that disagree with themselves.
+    /// Makes searches and steps compare neighbours and report entries that are out of order
+    /// (default off). This finds comparators that contradict themselves.
     ///
     /// ```
     /// use paranoid_memtable::ParanoidOptions;
@@ -156,7 +156,7 @@ impl ParanoidOptionsBuilder {
         self
     }
 
-    /// The options.
+    /// Builds the options.
     ///
     /// ```
     /// use paranoid_memtable::{Error, ParanoidOptions};
@@ -166,8 +166,9 @@ impl ParanoidOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek`
-    /// without any.
+    /// `InvalidArgument`:
+    /// * protection bytes other than 0, 1, 2, 4 and 8;
+    /// * `checksum_on_seek` with 0 protection bytes.
     pub fn build(self) -> Result<ParanoidOptions> {
         if let Some(bytes) = self.refused {
             return Err(Error::InvalidArgument(format!(

@@ -1,14 +1,12 @@
-//! `Core`: everything that the handles of a table share.
+//! `Core`: the state of one table, which all its handles share.
 //!
 //! ```text
-//!   MemTable ---+             +-- arena ---- points (list), tombstones (list, indexes), accelerators
-//!               +--> Core ----+-- shards (gates, counters, sub-chunks)
-//!   Immutable --+             +-- the freeze: sealed sums; the engine's marks
+//!   MemTable ----------+          +-- arena: points (list), tombstones (list, index), filters
+//!   TableReader -------+-- Core --+-- shards: gates, counters, sub-chunks
+//!   ImmutableMemTable -+          +-- sealed sums of the freeze; the engine's mark and attachments
 //! ```
-//! * TABLE-1: all handles share one core. A freeze ends writes and never moves an entry.
-//! * TABLE-2: an insert returns only after every structure that reads use contains the entry.
-//!
-//! Any thread.
+//! An insert returns only after every structure that reads use contains the entry. A freeze ends
+//! writes and never moves an entry. Any thread.
 
 #![forbid(unsafe_code)]
 
@@ -21,22 +19,25 @@ use crate::integrity::control_word::Words;
 use crate::integrity::tag::Secret;
 use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::Arena;
-use crate::memtable::arena::control::{ControlWord, Head};
+use crate::memtable::arena::control_block::ControlWord;
+use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::node::Verified;
-use crate::memtable::lookup::accelerators::Accelerators;
-use crate::memtable::lookup::ground::Ground;
+use crate::memtable::filter::filters::Filters;
+use crate::memtable::ground::Ground;
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::range_tombstones::RangeTombstones;
-use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards};
+use crate::memtable::range_tombstones::RangeTombstones;
+use crate::memtable::shards::totals::{Hidden, Totals};
+use crate::memtable::shards::writer_shard::Inside;
+use crate::memtable::shards::writer_shards::WriterShards;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node_space::make_heads;
 use crate::memtable::skiplist::search::{List, Search};
 use crate::sync::{AtomicU64, Mutex};
-use crate::tombstone::live::CoveringRun;
+use crate::tombstone::capacity::Load;
+use crate::tombstone::index::CoveringRun;
 use crate::tombstone::query::Question;
-use crate::tombstone::tree::Load;
 
-/// Everything that the handles of a table share.
+/// The state of one table.
 #[repr(align(128))]
 pub(crate) struct Core {
     pub(crate) options: MemTableOptions,
@@ -46,13 +47,13 @@ pub(crate) struct Core {
     pub(crate) points: List,
     pub(crate) tombstones: RangeTombstones,
     pub(crate) shards: WriterShards,
-    /// Filters, statistics.
-    pub(crate) accelerators: Accelerators,
+    /// The filters of whole keys and of prefixes.
+    pub(crate) filters: Filters,
     /// Counts and digest sums, sealed by the freeze.
     pub(crate) sealed: OnceLock<Totals>,
     /// Whether `mark_for_flush` was called: 0 or 1.
     pub(crate) flush_mark: AtomicU64,
-    /// What `attach` was given. The last field, so that it is dropped after the arena.
+    /// Values that `attach` took. The last field, so that they are dropped after the arena.
     pub(crate) attached: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -79,7 +80,7 @@ impl Core {
             },
             tombstones: RangeTombstones::new(&options, secret),
             shards: WriterShards::new(secret),
-            accelerators: Accelerators::default(),
+            filters: Filters::default(),
             sealed: OnceLock::new(),
             flush_mark: AtomicU64::new(0),
             attached: Mutex::new(Vec::new()),
@@ -87,13 +88,13 @@ impl Core {
         });
         if let Some(core) = Arc::get_mut(&mut core) {
             core.arena.recycler = Weak::clone(&core.options.recycler);
-            core.accelerators.make(&core.options, &core.arena)?;
+            core.filters.make(&core.options, &core.arena)?;
             make_heads(&core.arena)?;
         }
         Ok(core)
     }
 
-    /// The arena and the comparator, which the methods of all parts take.
+    /// The arena and the comparator, which methods of the lists and indexes take.
     #[inline(always)]
     pub(crate) fn ground(&self) -> Ground<'_> {
         Ground {
@@ -114,7 +115,7 @@ impl Core {
         self.tombstones.search(self.ground())
     }
 
-    /// The sequence number of the range tombstone that the question is about.
+    /// The sequence number of the newest range tombstone over the question's key.
     #[inline(always)]
     pub(crate) fn covering(
         &self,
@@ -123,35 +124,35 @@ impl Core {
         self.tombstones.covering(self.ground(), question)
     }
 
-    /// Whether a tombstone that a snapshot sees is known to be newer than all point entries in its
-    /// interval, so that none of them can be shown.
+    /// Whether a tombstone is known to be newer than all point entries in its interval, so that a
+    /// snapshot that sees the tombstone sees none of them.
     pub(crate) fn is_dead(&self, run: &CoveringRun) -> bool {
-        // Strictly newer, because it does not cover entries with its own sequence number.
+        // Strictly newer: a tombstone does not cover entries with its own sequence number.
         !run.is_empty() && run.sequence > self.shards.largest_under(run)
     }
 
-    /// Calls `visit` with every group of control words: with those of the arena alone if its secret
-    /// is damaged.
+    /// Calls `visit` with every group of control words. If the arena's secret is damaged, only with
+    /// the arena's own words.
     pub(crate) fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
         visit(self.arena.control.words());
         if let Ok(secret) = self.arena.control.secret() {
-            self.accelerators
+            self.filters
                 .lines(secret)
                 .for_each(|(lines, salt)| visit(lines.control_words(salt)));
             self.shards.each_control(secret, visit);
         }
     }
 
-    /// Compares every control word but those of the writer shards with its check. Call it while no
-    /// word is being set.
+    /// Compares every control word with its check, except those of the writer shards. Call it while
+    /// no word is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
         self.arena.control.words().check()?;
-        let mut lines = self.accelerators.lines(self.arena.control.secret()?);
+        let mut lines = self.filters.lines(self.arena.control.secret()?);
         lines.try_for_each(|(lines, salt)| lines.control_words(salt).check())
     }
 
-    /// Compares the sums that a full pass saw with those sealed by the freeze, and with the number
-    /// of tombstones in the indexes.
+    /// Compares the sums of a full pass with the sums that the freeze sealed, and with the number
+    /// of tombstones in the index. Does nothing in a table that is not frozen.
     pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
         let Some(sealed) = self.sealed.get() else {
             return Ok(());
@@ -166,7 +167,7 @@ impl Core {
         !matches!(self.arena.control.get(ControlWord::FROZEN), Ok(0))
     }
 
-    /// Bytes given to writers, of side structures, and of this struct.
+    /// Bytes that the arena gave to writers, and bytes of side structures and of this struct.
     pub(crate) fn taken_bytes(&self) -> u64 {
         let sides = self
             .tombstones
@@ -174,25 +175,25 @@ impl Core {
             .allocated_bytes()
             .saturating_add(self.shards.heap_bytes());
         self.arena
-            .room
-            .handed_bytes()
+            .limit
+            .taken_bytes()
             .saturating_add(sides)
             .saturating_add(size_of::<Core>() as u64)
     }
 
-    /// Bytes of allocated memory: what is taken, and what is left of the first chunk.
+    /// Bytes of allocated memory: the taken bytes, and the rest of the first chunk.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.taken_bytes()
             .saturating_add(self.arena.free_first_bytes())
     }
 
-    /// Bytes of allocated memory once the table is frozen, at most: what engines weigh.
+    /// The most bytes of allocated memory that the table has once it is frozen.
     pub(crate) fn bytes_once_frozen(&self) -> u64 {
         self.allocated_bytes()
             .saturating_add(self.tombstones.freeze_bytes())
     }
 
-    /// Reserves `bytes` of the arena and room for `load` in the tombstone indexes, both or neither.
+    /// Reserves `bytes` of the arena and room for `load` in the tombstone index, both or neither.
     #[inline(always)]
     pub(crate) fn reserve(&self, inside: &mut Inside, bytes: u64, load: Load) -> Result<()> {
         if load != Load::default() {
@@ -203,7 +204,8 @@ impl Core {
         reserved.map_err(|error| self.refuse(inside, load, error))
     }
 
-    /// Gives back room in the indexes after the arena refused a write; returns the write's error.
+    /// Gives back room in the index after the arena refused a write. Returns the error of the
+    /// write.
     #[cold]
     pub(crate) fn refuse(&self, inside: &mut Inside, load: Load, error: Error) -> Error {
         self.tombstones
@@ -211,19 +213,19 @@ impl Core {
         match error {
             Error::MemTableFull { needed, .. } => Error::MemTableFull {
                 needed: needed.saturating_add(self.tombstones.bytes_for(load)),
-                remaining: self.arena.room.remaining_bytes(),
+                remaining: self.arena.limit.remaining_bytes(),
             },
             other => other,
         }
     }
 
-    /// Whether an entry takes the place of an equal one.
+    /// Whether a new entry replaces an equal one.
     #[inline(always)]
     pub(crate) fn replaces(&self) -> bool {
         self.options.duplicates == DuplicatePolicy::Replace
     }
 
-    /// Whether the entry before replaced this one.
+    /// Whether the newer entry before this one replaced it.
     pub(crate) fn hidden_by(
         &self,
         newer: Option<(&[u8], SequenceNumber)>,

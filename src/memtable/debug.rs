@@ -1,38 +1,40 @@
-//! `Debug` of types that hold a table, its memory, or bytes of the user.
+//! `Debug` for types that hold a table, its memory, or bytes of the user. Its rules:
 //!
-//! * DEBUG-1: no key, value or bound is printed, only lengths and counts; nor a table's secret, nor
-//!   the seed that it is made from.
-//! * DEBUG-2: the table's memory is not read, only the fields of the value itself, options, and one
-//!   atomic flag.
-//! * DEBUG-3: no lock is taken, because a comparator may print its table from inside a write.
-//! * DEBUG-4: the output is shorter than a kilobyte, however large the table.
+//! * The output has lengths and counts, and no key, value or bound; it has neither a table's secret
+//!   nor the seed of the secret.
+//! * Printing reads fields of the value itself, options, and one atomic flag: no table memory.
+//! * Printing takes no lock, because a comparator may print its table from inside a write.
+//! * The output is shorter than a kilobyte, however large the table is.
 //!
-//! All other types that are shown derive `Debug` from parts that keep these rules.
-//! `tests/suite/debug_output.rs` tries every public type. Any thread.
+//! All other types derive `Debug` from parts that follow these rules. `tests/suite/debug_output.rs`
+//! tries every public type. Any thread.
 
 #![forbid(unsafe_code)]
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::memtable::arena::control::ControlWord;
+use crate::memtable::arena::control_block::ControlWord;
 use crate::memtable::arena::recycler::ArenaRecycler;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::batch::reader::BatchEntry;
 use crate::memtable::core::Core;
-use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
+use crate::memtable::immutable::ImmutableMemTable;
+use crate::memtable::lifecycle::flush::FlushIter;
+use crate::memtable::lifecycle::flush_sink::FlushEntry;
 use crate::memtable::lifecycle::salvage::Salvage;
 use crate::memtable::lifecycle::scrub::ScrubReport;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::read::get::{Base, Operand, Operands, PinnedValue, ValueRef};
+use crate::memtable::reader::TableReader;
 use crate::memtable::scan::cursor::Cursor;
 use crate::memtable::scan::handle::Handle;
 use crate::memtable::scan::range::Range;
 use crate::memtable::scan::source::{Cover, SourceKey, SourceMove};
 use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::scan::walk::Walk;
-use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader};
-use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
+use crate::memtable::table::MemTable;
+use crate::memtable::write::prepared::{PreparedBatch, ReservedBatch};
 use crate::memtable::writer::Writer;
 use crate::tombstone::fragmenter::{FragmentIter, Fragmenter};
 use crate::tombstone::fragments::{Fragment, Fragments};

@@ -1,4 +1,4 @@
-//! Prefix extractors: which part of a user key a prefix filter contains.
+//! Prefix extractors: the part of a user key that a prefix filter contains.
 //!
 //! ```text
 //!   extractor      key "ab"      key "abcdef"       all keys that start with "abc"
@@ -6,9 +6,8 @@
 //!   CappedPrefix 3 "ab"          "abc"              "abc"
 //!   CappedPrefix 5 "ab"          "abcde"            no single prefix
 //! ```
-//! * PREFIX-1: a key outside the domain is never added to the filter, and always passes it.
-//!
-//! Any thread. Not promised: right answers with an extractor that is not a pure function.
+//! A key outside the domain is never added to the filter, and always passes it. Any thread. Not
+//! promised: right answers with an extractor that is not a pure function.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +15,8 @@ use std::fmt;
 
 /// Maps user keys to the prefixes that a filter holds.
 ///
-/// An extractor must be a pure function of the bytes. One that is not hides keys from reads, but
-/// causes no undefined behaviour.
+/// An extractor must be a pure function of the bytes. An extractor that is not hides keys from
+/// reads, but causes no undefined behaviour.
 ///
 /// ```
 /// use paranoid_memtable::filter::PrefixExtractor;
@@ -37,15 +36,16 @@ pub trait PrefixExtractor: fmt::Debug + Send + Sync + 'static {
     /// The prefix of a key; `None` if the key is outside the domain.
     fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]>;
 
-    /// The prefix of all keys that start with these bytes, if they share one and are all inside the
-    /// domain. The default returns `None`: a cursor in prefix mode then cannot use the filter.
+    /// The one prefix of all keys that start with these bytes; `None` if they have different
+    /// prefixes or some are outside the domain. The default returns `None`, and then a cursor in
+    /// prefix mode cannot use the filter.
     fn shared_prefix<'k>(&self, start: &'k [u8]) -> Option<&'k [u8]> {
         let _ = start;
         None
     }
 }
 
-/// Extracts the first n bytes. Shorter keys are outside the domain.
+/// A prefix extractor that takes the first n bytes. Shorter keys are outside the domain.
 ///
 /// ```
 /// use paranoid_memtable::filter::{FixedPrefix, PrefixExtractor};
@@ -81,7 +81,8 @@ impl PrefixExtractor for FixedPrefix {
     }
 }
 
-/// Extracts the first n bytes, or the whole key if it is shorter. Every key is inside the domain.
+/// A prefix extractor that takes the first n bytes, or the whole key if it is shorter. Every key is
+/// inside the domain.
 ///
 /// ```
 /// use paranoid_memtable::filter::{CappedPrefix, PrefixExtractor};

@@ -1,4 +1,4 @@
-//! The options of a table, and their builder.
+//! `MemTableOptions`: the options of a table, and their builder.
 
 #![forbid(unsafe_code)]
 
@@ -15,12 +15,12 @@ use crate::memtable::extractor::PrefixExtractor;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;
 
-/// Least bytes for a filter: a cache line and a line of control words, at any alignment.
+/// The fewest bytes of a filter: a cache line and a line of control words, at any alignment.
 pub(crate) const LINES_BYTES_MIN: u64 = 184;
 
-/// Whether a table keeps an ordered directory beside its list: pages that name where searches
-/// start, about 13 bytes per entry filled at random and 2 filled in order. It is advice: no answer
-/// rests on it.
+/// Whether a table keeps an ordered directory beside its list: pages that name nodes where searches
+/// start. It takes about 13 bytes per entry in a table filled at random, 2 in one filled in order.
+/// It only gives hints: no answer depends on it.
 ///
 /// ```
 /// use paranoid_memtable::{Directory, MemTable, MemTableOptions};
@@ -31,17 +31,17 @@ pub(crate) const LINES_BYTES_MIN: u64 = 184;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Directory {
-    /// On where the comparator orders keys by bytes or images, off elsewhere (default).
+    /// On if the comparator orders keys by bytes or images, else off (default).
     #[default]
     Auto,
-    /// On; `InvalidArgument` where it cannot be.
+    /// On; `InvalidArgument` with a comparator of another order.
     On,
-    /// Off: tall towers lead to entries, one search after the other; nothing is read ahead where
-    /// entries lie apart.
+    /// Off: searches descend along tall towers, one search after the other, and scans of scattered
+    /// entries do not read ahead.
     Off,
 }
 
-/// The options of a table. Made by [`MemTableOptions::builder`]; cheap to clone.
+/// The options of a table. [`MemTableOptions::builder`] makes them; they are cheap to clone.
 ///
 /// ```
 /// use paranoid_memtable::MemTableOptions;
@@ -61,11 +61,11 @@ pub struct MemTableOptions {
     pub(crate) seed: Option<u64>,
     /// The share of the write buffer that a filter of whole keys takes.
     pub(crate) key_filter: Option<f64>,
-    /// What a filter of prefixes contains, and its share.
+    /// The extractor of a filter of prefixes, and the share of the write buffer that it takes.
     pub(crate) prefix_filter: Option<(Arc<dyn PrefixExtractor>, f64)>,
     pub(crate) directory: Directory,
     pub(crate) comparator: KeyComparator,
-    /// Where tables take large chunks of memory, and leave them.
+    /// The recycler from which tables take large chunks of memory, and to which they return them.
     pub(crate) recycler: Weak<ArenaRecycler>,
 }
 
@@ -86,7 +86,7 @@ impl Default for MemTableOptions {
             seed: None,
             key_filter: None,
             prefix_filter: None,
-            // This crate's own tests run without a directory as well.
+            // This crate's own tests also run without a directory.
             directory: if cfg!(towers) {
                 Directory::Off
             } else {
@@ -99,8 +99,8 @@ impl Default for MemTableOptions {
 }
 
 impl MemTableOptions {
-    /// A builder with the defaults: 64 MiB write buffer, no hard limit but the addressing limit of
-    /// 32 GiB, 8 protection bytes, duplicates rejected.
+    /// A builder with the defaults: a write buffer of 64 MiB, a hard limit of 32 GiB (the
+    /// addressing limit), 8 protection bytes, duplicates rejected.
     ///
     /// ```
     /// use paranoid_memtable::MemTableOptions;
@@ -115,7 +115,7 @@ impl MemTableOptions {
         }
     }
 
-    /// The soft limit, in bytes.
+    /// The size of the write buffer, a soft limit, in bytes.
     #[must_use]
     pub fn write_buffer_size(&self) -> u64 {
         self.write_buffer_size
@@ -127,15 +127,16 @@ impl MemTableOptions {
         &self.paranoid
     }
 
-    /// These options for tables that take memory from a recycler and leave it there. Tables of
-    /// another write buffer size find none there.
+    /// These options with a recycler, from which tables take memory and to which they return it. A
+    /// recycler has memory only for tables of its own write buffer size.
     #[must_use]
     pub fn with_recycler(mut self, recycler: &Arc<ArenaRecycler>) -> Self {
         self.recycler = Arc::downgrade(recycler);
         self
     }
 
-    /// Whether a recycler was given: a set refuses that, because it has its own.
+    /// Whether the options have a recycler. A set refuses such options, because it has its own
+    /// recycler.
     #[doc(hidden)]
     #[must_use]
     pub fn has_recycler(&self) -> bool {
@@ -150,7 +151,8 @@ impl MemTableOptions {
         }
     }
 
-    /// Refuses what the comparator cannot serve, and one that contradicts itself.
+    /// Refuses options that the comparator does not support, and a comparator that contradicts
+    /// itself.
     fn check_comparator(&self) -> Result<()> {
         let (order, equality) = (
             self.comparator.key_order(),
@@ -179,24 +181,24 @@ impl MemTableOptions {
         bytes
     }
 
-    /// The seed of a new table: that of the options, or one that no other table has.
+    /// The seed of a new table: the option, or a number that no other table has.
     pub(crate) fn draw_seed(&self) -> u64 {
-        /// Number of tables made by this process.
+        /// The number of tables that this process has made.
         static TABLES: Counter = Counter::new();
         self.seed
             .unwrap_or_else(|| mix(splitmix(TABLES.next()), process_seed()))
     }
 }
 
-/// A number that differs from process to process, from the standard library's randomly keyed
-/// hasher.
+/// A number that differs from process to process. It comes from the standard library's randomly
+/// keyed hasher.
 fn process_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *SEED.get_or_init(|| RandomState::new().hash_one(0x7061_7261_6e6f_6964u64))
 }
 
-/// Builder of [`MemTableOptions`].
+/// A builder of [`MemTableOptions`].
 ///
 /// ```
 /// use paranoid_memtable::MemTableOptions;
@@ -210,12 +212,13 @@ pub struct MemTableOptionsBuilder {
     options: MemTableOptions,
 }
 
-/// Largest share of the write buffer that a filter may take.
+/// The largest share of the write buffer that a filter may take.
 const FILTER_SHARE_MAX: f64 = 0.25;
 
 impl MemTableOptionsBuilder {
-    /// The order of keys (default: [`Bytewise`](crate::Bytewise)). An order that is
-    /// [`KeyOrder::Bytes`] costs what the default does, any other a virtual call per comparison.
+    /// Sets the comparator (default: [`Bytewise`](crate::Bytewise)). An order that is
+    /// [`KeyOrder::Bytes`] costs as much as the default. Any other order costs a virtual call per
+    /// comparison.
     ///
     /// ```
     /// use paranoid_memtable::{Comparator, KeyEquality, MemTable, MemTableOptions};
@@ -247,8 +250,8 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Soft limit in bytes (default 64 MiB). `should_flush` compares with it, and the first large
-    /// chunk has this size.
+    /// Sets the size of the write buffer in bytes, a soft limit (default 64 MiB). `should_flush`
+    /// compares with it, and the first large chunk of the arena has this size.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -262,11 +265,11 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). Inserts
-    /// beyond it return `MemTableFull` and change nothing. Counted are entries and filters, and for
-    /// range tombstones what their index may take and what the freeze may add for them, before it
-    /// is there: some 30 KiB for the first one, then up to 1.2 KiB each (less from 16 384 on). The
-    /// table's own struct is not counted.
+    /// Sets the hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). An
+    /// insert beyond it returns `MemTableFull` and changes nothing. The limit counts entries,
+    /// filters, and, in advance, the memory that the index of range tombstones and the freeze may
+    /// need: some 30 KiB for the first tombstone, then up to 1.2 KiB each (less from 16 384 on). It
+    /// does not count the table's own struct.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
@@ -280,7 +283,7 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Integrity options (default: 8 protection bytes, the rest off).
+    /// Sets the integrity options (default: 8 protection bytes, all other checks off).
     ///
     /// ```
     /// use paranoid_memtable::{MemTableOptions, ParanoidOptions};
@@ -294,7 +297,8 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// What happens when an entry with this user key and sequence number exists (default `Reject`).
+    /// Sets what an insert does if the table has an entry with its user key and sequence number
+    /// (default `Reject`).
     ///
     /// ```
     /// use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions};
@@ -310,7 +314,7 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Longest key that the table takes, in bytes (default and limit 2^24 - 1).
+    /// Sets the longest key that the table takes, in bytes (default and limit 2^24 - 1).
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
@@ -323,7 +327,7 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Longest value that the table takes, in bytes (default and limit 2^32 - 1).
+    /// Sets the longest value that the table takes, in bytes (default and limit 2^32 - 1).
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
@@ -336,9 +340,9 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Adds a filter of whole keys, which takes this share of the write buffer (default: none;
-    /// above 0, up to 0.25). Most reads of absent keys then touch one cache line and a control
-    /// word. With entries of 140 bytes a share of 0.015 is 17 bits per key, and about 0.5 % of
+    /// Adds a filter of whole keys, which takes this share of the write buffer (above 0, up to
+    /// 0.25; default: no filter). Most reads of absent keys then touch one cache line and a control
+    /// word. With entries of 140 bytes, a share of 0.015 is 17 bits per key, and about 0.5 % of
     /// absent keys pass. Reads look for range tombstones whether or not the key passes.
     ///
     /// ```
@@ -354,8 +358,8 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Adds a filter of key prefixes, which takes this share of the write buffer (default: none;
-    /// above 0, up to 0.25). Cursors in prefix mode use it, and point reads do if there is no
+    /// Adds a filter of key prefixes, which takes this share of the write buffer (above 0, up to
+    /// 0.25; default: no filter). Cursors in prefix mode use it. Point reads use it if there is no
     /// filter of whole keys. Keys outside the extractor's domain always pass.
     ///
     /// ```
@@ -369,9 +373,10 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// The ordered directory (default `Auto`): searches of large tables that were filled at random
-    /// take a third of the time, scans of them read ahead in both directions. A comparator whose
-    /// [`KeyOrder`] is `Custom` has none: `On` is `InvalidArgument` there.
+    /// Sets whether tables keep an ordered directory (default `Auto`). With it, searches in large
+    /// tables that were filled at random take a third of the time, and scans of them read ahead in
+    /// both directions. With a comparator whose [`KeyOrder`] is `Custom`, `On` is
+    /// `InvalidArgument`.
     ///
     /// ```
     /// use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};
@@ -386,8 +391,8 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Seed of tower heights and tags (default: a new one for each table). With a fixed seed,
-    /// single-threaded runs produce equal memory.
+    /// Sets the seed of tower heights and tags (default: a new seed for each table). With a fixed
+    /// seed, single-threaded runs produce equal memory.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -404,7 +409,7 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// The options.
+    /// Checks and returns the options.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTableOptions};
@@ -414,10 +419,14 @@ impl MemTableOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard
-    /// limit below the write buffer size, shares out of range or of less than 184 bytes,
-    /// [`Directory::On`] with an order that gives no images, filters with an equality of its own,
-    /// and a comparator in the order of bytes with such an equality.
+    /// `InvalidArgument` for:
+    ///
+    /// - sizes out of range (0 is in range for `value_len_max` alone);
+    /// - a hard limit below the write buffer size;
+    /// - filter shares out of range, or of less than 184 bytes;
+    /// - [`Directory::On`] with a comparator whose order is `Custom`;
+    /// - filters with a comparator whose equality is `Custom`;
+    /// - a comparator with the order of bytes whose equality is `Custom`.
     pub fn build(self) -> Result<MemTableOptions> {
         let options = self.options;
         within(
@@ -446,7 +455,7 @@ impl MemTableOptionsBuilder {
     }
 }
 
-/// Refuses the value of an option that is not in its range.
+/// Refuses a value of an option outside its range.
 fn within(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<()> {
     if range.contains(&value) {
         return Ok(());

@@ -1,10 +1,10 @@
-//! What a table holds, in numbers.
+//! `Stats`: counts of a table's entries.
 
 #![forbid(unsafe_code)]
 
 use crate::key::SequenceNumber;
 
-/// What a table holds, as [`stats`](crate::TableReader::stats) counts it.
+/// Counts of a table's entries. Returned by [`TableReader::stats`](crate::TableReader::stats).
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -21,12 +21,12 @@ pub struct Stats {
     pub deletes: u64,
     /// Range tombstones among the entries.
     pub range_deletes: u64,
-    /// Entries that another one replaced (policy `Replace`).
+    /// Entries that another entry replaced (policy `Replace`).
     pub displaced: u64,
     /// Bytes of keys and values, without those of replaced entries.
     pub data_bytes: u64,
-    /// Smallest sequence number of all entries.
+    /// The smallest sequence number of all entries.
     pub smallest_sequence: Option<SequenceNumber>,
-    /// Largest sequence number of all entries.
+    /// The largest sequence number of all entries.
     pub largest_sequence: Option<SequenceNumber>,
 }

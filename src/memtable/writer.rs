@@ -1,4 +1,5 @@
-//! The writer of one thread: a share in the table, and a writer shard that no other thread uses.
+//! `Writer`: a handle for one thread that writes much, with a writer shard that no other thread
+//! uses.
 //!
 //! A writer belongs to one thread at a time; any number of writers may write to a table at once.
 
@@ -8,15 +9,18 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Kvos, Protected};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::SequenceNumber;
+use crate::kind::Kind;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
-use crate::memtable::parts::writer_shards::WriterShard;
-use crate::memtable::write::write_batch::{BatchWritten, Take, write_batch};
-use crate::memtable::write::writer::{Inserted, insert, insert_parts, writes};
+use crate::memtable::shards::writer_shard::WriterShard;
+use crate::memtable::write::insert::{Inserted, insert, insert_parts};
+use crate::memtable::write::methods::writes;
+use crate::memtable::write::read_batch::Take;
+use crate::memtable::write::write_batch::{BatchWritten, write_batch};
 
-/// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in
-/// ascending order take O(1). Keeps the table alive.
+/// A writer for one thread, with a splice, a piece of the arena and counters of its own. Inserts in
+/// ascending order take O(1). A writer keeps its table alive.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -43,8 +47,8 @@ impl Writer {
 
     /// A writer with `bytes` of arena space reserved.
     pub(crate) fn reserving(core: &Arc<Core>, bytes: u64) -> Result<Self> {
-        // The control word is not used here, because a damaged one counts as frozen; the shard's
-        // gate decides.
+        // The flag in the control words is not asked, because a damaged flag counts as frozen. The
+        // shard's gate decides.
         if core.sealed.get().is_some() {
             return Err(Error::Frozen);
         }

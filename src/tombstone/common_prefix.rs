@@ -1,43 +1,43 @@
-//! The common prefix: bytes that all bounds of an index begin with, and which their prefixes
-//! therefore leave out.
+//! The common prefix: bytes with which the bounds of an index begin. Stored prefixes leave them
+//! out.
 //!
 //! ```text
-//!   common prefix     tenant-7/users/              what start and end of the first tombstone share; it never changes
-//!   bound    tenant-7/users/00417x        leaves out 15 bytes: its prefix is 00417x\0\0
-//!   bound    tenant-7/groups/a            leaves out  9 bytes: its prefix is groups/a
+//!   common prefix     tenant-7/users/        shared by start and end of the first tombstone
+//!   bound    tenant-7/users/00417x           leaves out 15 bytes: its prefix is 00417x\0\0
+//!   bound    tenant-7/groups/a               leaves out  9 bytes: its prefix is groups/a
 //! ```
-//! The prefixes of a record or node leave out `skip` bytes if all its bounds begin with the first
-//! `skip` bytes of the common prefix. A record leaves out at most as many as the one before it.
+//! A prefix is a word with the first eight bytes of a bound, or of its image if the order of keys
+//! is not that of bytes. Most keys are compared by prefixes alone. The prefixes of a record or node
+//! leave out `skip` bytes if all its bounds begin with the first `skip` bytes of the common prefix.
 //!
-//! * COMMON-PREFIX-1: the common prefix is empty unless the comparator orders keys by their bytes.
-//! * COMMON-PREFIX-2: a key that begins with the bytes left out is compared with a bound by what
-//!   follows these bytes in both. Any other key is before all such bounds or after all of them, so
-//!   no tombstone between them covers it.
-//! * COMMON-PREFIX-3: bytes of the common prefix are used only if its check holds. How much a record
-//!   or node leaves out is believed only after the check of the record, piece or head that is read
-//!   with it.
+//! * COMMON-PREFIX-1: a key that begins with the bytes left out is compared with a bound by the
+//!   bytes that follow in both. Any other key is before all such bounds or after all of them, so no
+//!   tombstone between them covers it.
 //!
-//! The index has these bytes itself: almost every question needs them, and one damaged entry must not
-//! make them unknown.
+//! The common prefix is empty unless the comparator orders keys by their bytes. It is used only if
+//! its check agrees. The number of bytes that a record or node leaves out is believed only after
+//! the check of the record, piece or head that is read with it.
 //!
-//! Who may call what: everything, any thread. A common prefix never changes.
+//! The index has a copy of these bytes: almost every query needs them, and one damaged entry must
+//! not make them unknown.
+//!
+//! Any thread may call everything. A common prefix never changes.
 
 #![forbid(unsafe_code)]
 
 use crate::comparator::{KeyComparator, KeyOrder, bytes_at};
 use crate::integrity::index_checks::Checks;
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::segments::damage;
-use crate::tombstone::span::{Checked, Keys};
+use crate::tombstone::span::{Checked, Keys, damage};
 
 /// Length limit of a common prefix, in bytes.
 const COMMON_PREFIX_LEN_MAX: usize = 128;
 const WORDS: usize = COMMON_PREFIX_LEN_MAX / 8;
-/// With fewer shared bytes than this there is no common prefix, because eight bytes of prefix still
-/// differ early enough.
+/// Fewest bytes that prefixes leave out. Bounds that share fewer bytes leave out none, because
+/// eight bytes of prefix still differ early enough.
 pub(crate) const SKIP_MIN: u32 = 6;
 
-/// Bytes that all bounds begin with.
+/// The bytes that the bounds of the first tombstone share.
 pub(crate) struct CommonPrefix {
     len: AtomicU64,
     check: AtomicU64,
@@ -45,6 +45,7 @@ pub(crate) struct CommonPrefix {
     checks: Checks,
 }
 
+/// Loads a word of a common prefix.
 #[inline(always)]
 pub(crate) fn load(word: &AtomicU64) -> u64 {
     // ORDERING: relaxed; a common prefix is published with the log that holds it.
@@ -52,7 +53,7 @@ pub(crate) fn load(word: &AtomicU64) -> u64 {
 }
 
 impl CommonPrefix {
-    /// The common prefix of an index whose first tombstone has these bounds.
+    /// Makes the common prefix of an index whose first tombstone has these bounds.
     pub(crate) fn new(checks: Checks, comparator: &KeyComparator, [start, end]: Keys<'_>) -> Self {
         let shared = start
             .iter()
@@ -78,8 +79,8 @@ impl CommonPrefix {
         }
     }
 
-    /// Passes each word of the common prefix to `visit`, and returns the length if the check holds
-    /// (COMMON-PREFIX-3).
+    /// Passes each word of the common prefix to `visit`, and returns the length if the check
+    /// agrees.
     #[inline(always)]
     fn read(&self, mut visit: impl FnMut(usize, u64)) -> Checked<u32> {
         let len = load(&self.len);
@@ -96,7 +97,8 @@ impl CommonPrefix {
         }
     }
 
-    /// Number of leading bytes that `key` shares with the common prefix, all of which is verified.
+    /// Number of leading bytes that `key` shares with the common prefix, which is verified as a
+    /// whole.
     #[inline]
     pub(crate) fn shared(&self, key: &[u8]) -> Checked<u32> {
         let mut same = usize::MAX;
@@ -109,8 +111,8 @@ impl CommonPrefix {
         Ok(u32::try_from(same.min(key.len())).unwrap_or(len).min(len))
     }
 
-    /// What turns a prefix that leaves out `from` bytes into one that leaves out `to` bytes, at
-    /// most as many.
+    /// The conversion of a prefix that leaves out `from` bytes into one that leaves out `to` bytes,
+    /// which is at most `from`.
     pub(crate) fn lift(&self, from: u32, to: u32) -> Checked<Lift> {
         let mut bytes = [0; COMMON_PREFIX_LEN_MAX];
         let len = self.read(|at, word| {
@@ -138,11 +140,11 @@ impl CommonPrefix {
     }
 }
 
-/// Puts bytes that a prefix left out back at its front.
+/// Puts bytes that a prefix left out back in front of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lift {
     bytes: u64,
-    /// How far the prefix moves right, in bits; 64 if none of it remains.
+    /// Number of bits by which the prefix moves right; 64 if nothing of it remains.
     shift: u32,
 }
 
@@ -156,7 +158,7 @@ impl Lift {
     }
 }
 
-/// The key of a query, with its prefix: that of the key without its first `skip` bytes.
+/// The key of a query, and its prefix, which leaves out the first `skip` bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe<'k> {
     pub(crate) key: &'k [u8],
@@ -177,8 +179,9 @@ impl<'k> Probe<'k> {
         }
     }
 
-    /// Changes the prefix to one that leaves out `skip` bytes, if the key begins with these. If
-    /// not, no tombstone between such bounds covers the key (COMMON-PREFIX-2).
+    /// Changes the prefix to one that leaves out `skip` bytes. Returns whether the key begins with
+    /// these bytes of the common prefix; if not, no tombstone whose bounds begin with them covers
+    /// the key (COMMON-PREFIX-1).
     #[inline(always)]
     pub(crate) fn leave_out(
         &mut self,
@@ -193,6 +196,7 @@ impl<'k> Probe<'k> {
         }
     }
 
+    /// The rare case of [`leave_out`](Self::leave_out): the prefix changes.
     #[inline(never)]
     fn turn(
         &mut self,

@@ -1,11 +1,11 @@
-//! Cuts overlapping range tombstones into fragments: admit, cut, sweep.
+//! Cuts overlapping range tombstones into fragments that do not overlap.
 //!
 //! ```text
-//!   admit    keep start, end, sequence
-//!   cut      all distinct boundaries, sorted and numbered: spans become pairs of numbers
-//!   sweep    over the numbers; between two of them the set of active spans is constant
+//!   add      keeps start, end, sequence: a span
+//!   cut      sorts and numbers all distinct boundaries: spans become pairs of numbers
+//!   sweep    visits the numbers in order; between two of them the set of active spans is constant
 //! ```
-//! An example of two spans, which have four distinct boundaries:
+//! Two spans with four distinct boundaries:
 //!
 //! ```text
 //!   a-----------g @3          boundaries   a  c  g  k       spans as numbers   (0, 2) @3
@@ -16,22 +16,21 @@
 //!   at 2, key g: @3 has ended        g--k [7]
 //!   at 3, key k: the last boundary
 //! ```
-//! With an empty list of snapshots a fragment keeps one number, so c--g [7] and g--k [7] are one
-//! fragment: the result is a--c [3], c--k [7].
+//! A list of snapshots divides the sequence numbers into stripes, and a fragment keeps only the
+//! newest number of each stripe: readers at these snapshots cannot tell the difference. With an
+//! empty list a fragment keeps one number, so c--g [7] and g--k [7] are one fragment, and the
+//! result is a--c [3], c--k [7]. Work and size are O(n log n + n * snapshots), however much the
+//! tombstones overlap.
 //!
-//! * SPAN-1: start < end under the comparator of the fragmenter that the span is added to, which
-//!   refuses everything else.
-//! * FRAGMENTER-1: a list of snapshots divides the sequence numbers into stripes, and a fragment
-//!   keeps only the newest number of each stripe. Readers at these snapshots cannot tell the
-//!   difference. Work and size are O(n log n + n * snapshots), however much the tombstones overlap.
-//! * FRAGMENTER-2: without a list a fragment keeps every sequence number, so n nested spans make
-//!   O(n^2) pairs. A `FragmentIter` holds the numbers of one fragment at a time, and `finish` all
-//!   of them.
-//! * FRAGMENTER-3: a `FragmentIter` ends well only if its spans still have the digest that was made
-//!   when they were added, and a second sweep over them has the digest of what it returned.
+//! Without a list a fragment keeps every sequence number, so n nested spans have fragments with
+//! O(n^2) numbers. A `FragmentIter` holds the numbers of one fragment at a time, `finish` those of
+//! all.
 //!
-//! Who may call what: a fragmenter belongs to one thread, and so does its iterator; `Fragments` may
-//! be shared.
+//! * FRAGMENTER-1: a `FragmentIter` ends without an error only if its spans still have the digest
+//!   that was computed when they were added, and the fragments that it returned have the digest of
+//!   a second sweep over the spans.
+//!
+//! A fragmenter belongs to one thread, and so does its iterator. `Fragments` may be shared.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +46,7 @@ use crate::integrity::hash::{hash, mix};
 use crate::key::SequenceNumber;
 use crate::tombstone::fragments::{Fragment, Fragments};
 
-/// The interval of a range tombstone, and its sequence number.
+/// The interval of a range tombstone, which is not empty, and its sequence number.
 #[derive(Clone)]
 struct Span {
     start: Vec<u8>,
@@ -61,7 +60,7 @@ impl Span {
     }
 }
 
-/// The digest over spans that had `digest` before this one.
+/// The digest over the spans up to this one; `digest` is that of the spans before it.
 pub(crate) fn span_digest(
     (start, end, sequence): (&[u8], &[u8], SequenceNumber),
     digest: u64,
@@ -69,7 +68,7 @@ pub(crate) fn span_digest(
     mix(sequence, hash(end, hash(start, digest)))
 }
 
-/// Turns range tombstones, sorted or not, into [`Fragments`].
+/// Cuts range tombstones, added in any order, into [`Fragments`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -93,15 +92,15 @@ pub(crate) fn span_digest(
 pub struct Fragmenter {
     comparator: KeyComparator,
     spans: Vec<Span>,
-    /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence
-    /// number.
+    /// Upper limits of the stripes, ascending; the last one is `u64::MAX`. `None` keeps every
+    /// sequence number.
     stripes: Option<Vec<SequenceNumber>>,
-    /// Over all spans, made as they were added.
+    /// The digest over all spans, computed as they were added.
     digest: u64,
 }
 
 impl Fragmenter {
-    /// A fragmenter that keeps every sequence number.
+    /// Creates a fragmenter that keeps every sequence number.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -117,7 +116,7 @@ impl Fragmenter {
         Fragmenter::under(comparator.into())
     }
 
-    /// A fragmenter in an order that is known already.
+    /// Creates a fragmenter for an order of keys that is prepared already.
     #[doc(hidden)]
     pub fn under(comparator: KeyComparator) -> Self {
         Fragmenter {
@@ -128,9 +127,9 @@ impl Fragmenter {
         }
     }
 
-    /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can
-    /// tell apart: for ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1,
-    /// s2], ..., (sn, max]. An empty list keeps one number per fragment.
+    /// Makes fragments keep only the sequence numbers that readers at these snapshots, or without a
+    /// snapshot, can tell apart: for ascending snapshots s1 < ... < sn the newest one in each of
+    /// [0, s1], (s1, s2], ..., (sn, max]. With an empty list a fragment keeps one number.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -151,7 +150,7 @@ impl Fragmenter {
         self
     }
 
-    /// Adds a tombstone. Tombstones may come in any order, and several may have one range.
+    /// Adds a tombstone. Tombstones may be added in any order, and several may have the same range.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -175,7 +174,7 @@ impl Fragmenter {
     ) -> Result<()> {
         let (start, end) = (start.into(), end.into());
         if self.comparator.compare(&start, &end).is_ge() {
-            return Err(not_a_range()); // SPAN-1
+            return Err(not_a_range());
         }
         let span = Span {
             start,
@@ -187,7 +186,8 @@ impl Fragmenter {
         Ok(())
     }
 
-    /// Compares the digest over what was added with one over what there was to add.
+    /// Compares the digest over the added spans with `listed`, the caller's digest over the
+    /// tombstones that it meant to add.
     pub(crate) fn compare(&self, listed: u64) -> Result<()> {
         if listed == self.digest {
             return Ok(());
@@ -195,9 +195,9 @@ impl Fragmenter {
         Err(Corruption::new(Place::Fragment, 0, listed, self.digest).into())
     }
 
-    /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time and memory
-    /// proportional to the size of the result: without snapshots up to n numbers in each of 2n
-    /// fragments, which [`finish_iter`](Self::finish_iter) returns one by one.
+    /// Cuts all added tombstones into fragments. Takes O(n log n) comparisons, and time and memory
+    /// proportional to the size of the result: without snapshots up to n sequence numbers in each
+    /// of 2n fragments, which [`finish_iter`](Self::finish_iter) returns one by one.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -231,9 +231,9 @@ impl Fragmenter {
         fragments.seal()
     }
 
-    /// Cuts all added tombstones into fragments that are returned one by one. O(n log n)
-    /// comparisons and O(n) memory, however much the tombstones overlap; time proportional to the
-    /// size of all fragments together.
+    /// Cuts all added tombstones into fragments and returns these one by one. Takes O(n log n)
+    /// comparisons, time proportional to the size of all fragments together, and O(n) memory,
+    /// however much the tombstones overlap.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -269,7 +269,7 @@ impl Fragmenter {
     }
 }
 
-/// Fragments that are returned one by one, in key order. Made by [`Fragmenter::finish_iter`].
+/// Returns fragments one by one, in key order. Made by [`Fragmenter::finish_iter`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -287,15 +287,17 @@ pub struct FragmentIter {
     comparator: KeyComparator,
     spans: Vec<Span>,
     stripes: Option<Vec<SequenceNumber>>,
-    /// The digests over the spans when they were added, and over the fragments that were returned.
+    /// The digest over the spans, computed when they were added.
     added: u64,
     sweep: Sweep,
+    /// The digest over the fragments that were returned.
     returned: u64,
 }
 
 impl FragmentIter {
-    /// The next fragment, borrowed until the next call. `None` means that all were returned and
-    /// that they are what the tombstones say. Only then may the caller keep what it made of them.
+    /// Returns the next fragment, borrowed until the next call. `None` means that all fragments
+    /// were returned, and that they are those of the added tombstones. Only then may the caller
+    /// keep what it made of them.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -311,11 +313,11 @@ impl FragmentIter {
     ///
     /// # Errors
     /// [`Error::Corruption`](crate::Error::Corruption) in place of `None` if the memory of the
-    /// tombstones was damaged since they were added, or that of the iterator: what was made of the
-    /// fragments must be discarded.
+    /// tombstones or of the iterator was damaged. The caller must then discard what it made of the
+    /// fragments.
     #[expect(
         clippy::should_implement_trait,
-        reason = "fragments are lent: it is no iterator of the standard library"
+        reason = "fragments are borrowed, so it is no iterator of the standard library"
     )]
     pub fn next(&mut self) -> Result<Option<Fragment<'_>>> {
         if !self.advance()? {
@@ -325,10 +327,10 @@ impl FragmentIter {
         self.fragment().map(Some).ok_or_else(|| lost.into())
     }
 
-    /// Goes to the next fragment. `false` is the end, as `None` of [`next`](Self::next).
+    /// Moves to the next fragment. Returns `false` where [`next`](Self::next) returns `None`.
     ///
     /// # Errors
-    /// Those of [`next`](Self::next).
+    /// The same as for [`next`](Self::next).
     #[doc(hidden)]
     pub fn advance(&mut self) -> Result<bool> {
         if !self.sweep.step(self.stripes.as_deref()) {
@@ -338,7 +340,8 @@ impl FragmentIter {
         Ok(true)
     }
 
-    /// The fragment to which the last [`advance`](Self::advance) led; to be called once after each.
+    /// The fragment that the last [`advance`](Self::advance) moved to. Call it once after each
+    /// `advance`.
     #[doc(hidden)]
     #[must_use]
     pub fn fragment(&mut self) -> Option<Fragment<'_>> {
@@ -352,7 +355,7 @@ impl FragmentIter {
         self.sweep.fragment(&self.spans)
     }
 
-    /// FRAGMENTER-3.
+    /// Compares the digests over spans and returned fragments with new ones (FRAGMENTER-1).
     fn verify(&self) -> Result<(), Corruption> {
         let differs = |expected, found| Corruption::new(Place::Fragment, 0, expected, found);
         let added = self
@@ -380,7 +383,7 @@ impl FragmentIter {
     }
 }
 
-/// The start or the end of a span, by its number.
+/// The start or the end of the span with this number.
 #[derive(Clone, Copy)]
 enum Bound {
     Start(usize),
@@ -398,22 +401,24 @@ impl Bound {
 
 /// A pass over the boundaries of spans.
 struct Sweep {
-    /// The distinct boundaries in key order, and the number of the one that `ahead` begins at.
+    /// The distinct boundaries in key order.
     bounds: Vec<Bound>,
+    /// The number of the boundary where `ahead` begins.
     now: usize,
     /// The spans that have not begun: numbers of their boundaries, sequence number.
     coming: Peekable<IntoIter<([usize; 2], SequenceNumber)>>,
-    /// The number of the boundary where the span of each sequence number ends.
+    /// The spans that have begun: sequence number, number of the boundary where the span ends.
     active: BTreeMap<SequenceNumber, usize>,
-    /// The numbers of the boundaries of the last fragment, and its sequence numbers.
+    /// The numbers of the last fragment's two boundaries.
     last: [usize; 2],
+    /// The sequence numbers of the last fragment.
     sequences: Vec<SequenceNumber>,
     /// The sequence numbers between the boundary `now` and the next one.
     ahead: Vec<SequenceNumber>,
 }
 
 impl Sweep {
-    /// A sweep that has not come to the first fragment.
+    /// A sweep before the first fragment.
     fn new(comparator: &KeyComparator, spans: &[Span], stripes: Option<&[SequenceNumber]>) -> Self {
         let (bounds, numbers) = cut(comparator, spans);
         let mut coming: Vec<_> = numbers
@@ -437,8 +442,8 @@ impl Sweep {
         sweep
     }
 
-    /// Goes to the next fragment, and returns whether there is one. Its end is where the sequence
-    /// numbers change (FRAGMENTS-3).
+    /// Moves to the next fragment, and returns whether there is one. The fragment ends where the
+    /// sequence numbers change (FRAGMENTS-1).
     fn step(&mut self, stripes: Option<&[SequenceNumber]>) -> bool {
         while self.ahead.is_empty() {
             if self.now >= self.bounds.len() {
@@ -450,7 +455,8 @@ impl Sweep {
         }
         std::mem::swap(&mut self.sequences, &mut self.ahead);
         let start = self.now;
-        // There are no numbers from the last boundary on; a processor that errs may miss that.
+        // `ahead` is empty at the last boundary. The bound on `now` ends the loop if a processor
+        // that errs misses that.
         while self.now < self.bounds.len() {
             self.now += 1;
             self.look_ahead(stripes);
@@ -463,8 +469,8 @@ impl Sweep {
         false
     }
 
-    /// Collects the sequence numbers from the boundary `now` on. There are none from the last
-    /// boundary on.
+    /// Collects the sequence numbers between the boundary `now` and the next one. At the last
+    /// boundary there are none.
     fn look_ahead(&mut self, stripes: Option<&[SequenceNumber]>) {
         self.ahead.clear();
         while let Some(([_, end], sequence)) =
@@ -489,8 +495,8 @@ impl Sweep {
     }
 }
 
-/// The distinct boundaries of the spans in key order, and the numbers of each span's start and end
-/// among these.
+/// The distinct boundaries of the spans in key order, and for each span the numbers of its start
+/// and its end in that order.
 fn cut(comparator: &KeyComparator, spans: &[Span]) -> (Vec<Bound>, Vec<[usize; 2]>) {
     let bounds = spans
         .iter()
@@ -519,8 +525,7 @@ fn cut(comparator: &KeyComparator, spans: &[Span]) -> (Vec<Bound>, Vec<[usize; 2
 }
 
 /// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and
-/// removes spans that have ended. `active` has the number of the boundary where the span of each
-/// sequence number ends.
+/// removes spans that have ended from `active`.
 fn visible(
     active: &mut BTreeMap<SequenceNumber, usize>,
     stripes: Option<&[SequenceNumber]>,
@@ -531,7 +536,8 @@ fn visible(
         active.retain(|_, end| *end > now);
         return sequences.extend(active.keys().rev());
     };
-    // The newest span of each stripe that has not ended; older ones stay until they are the newest.
+    // Takes the newest span of each stripe that has not ended. Older spans that have ended stay in
+    // `active` until they are the newest of their stripe.
     for (at, upper) in stripes.iter().enumerate().rev() {
         let least = at.checked_sub(1).map_or(0, |below| stripes[below] + 1);
         while let Some((&sequence, &end)) = active.range(least..=*upper).next_back() {
@@ -545,7 +551,7 @@ fn visible(
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 mod tests {
     use super::*;
     use crate::comparator::BYTEWISE;
@@ -568,8 +574,8 @@ mod tests {
         fragmenter
     }
 
-    /// Whether the pass ends well if `damage` is done before the fragment of this number is asked
-    /// for.
+    /// Whether the pass ends without an error if `damage` runs before fragment number `before` is
+    /// asked for.
     fn passes(
         snapshots: Option<&[SequenceNumber]>,
         before: usize,
@@ -596,7 +602,7 @@ mod tests {
         true
     }
 
-    /// FRAGMENTER-3.
+    /// FRAGMENTER-1.
     #[test]
     fn flipped_bits_of_spans_and_of_the_sweep_are_noticed() {
         for snapshots in [None, Some(&[][..]), Some(&[5][..])] {

@@ -5,15 +5,13 @@
 //!                  c-----------k@7                    c--g  [7, 3]
 //!                                                     g--k  [7]
 //! ```
-//! * FRAGMENTS-1: fragments ascend and do not overlap; start < end; every fragment has at least one
-//!   sequence number.
-//! * FRAGMENTS-2: the sequence numbers of a fragment strictly descend.
-//! * FRAGMENTS-3: touching fragments differ in their sequence numbers.
-//! * FRAGMENTS-4: fragments never change once they are built; `verify` compares a digest over all
-//!   of them.
+//! * FRAGMENTS-1: two fragments that touch have different sequence numbers.
 //!
-//! Who may call what: everything, any thread. Not promised: that the digest's value stays the same
-//! in other versions.
+//! Fragments ascend and do not overlap. Each has a start before its end, and at least one sequence
+//! number; its numbers strictly descend. Fragments never change after they are built: `verify`
+//! compares a digest over all of them, which may differ in other versions.
+//!
+//! Any thread may call everything.
 
 #![forbid(unsafe_code)]
 
@@ -60,13 +58,13 @@ impl<'a> Fragment<'a> {
         self.end
     }
 
-    /// The visible sequence numbers, newest first. Never empty.
+    /// The sequence numbers that are kept for the interval, newest first. Never empty.
     #[must_use]
     pub fn sequences(&self) -> &'a [SequenceNumber] {
         self.sequences
     }
 
-    /// The newest visible sequence number.
+    /// The newest of the [`sequences`](Self::sequences).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -83,7 +81,7 @@ impl<'a> Fragment<'a> {
         self.sequences.first().copied().unwrap_or(0)
     }
 
-    /// The digest over fragments that had `digest` before this one.
+    /// The digest over the fragments up to this one; `digest` is that of the fragments before it.
     pub(crate) fn digest_after(&self, digest: u64) -> u64 {
         let keys = hash(self.end, hash(self.start, digest));
         let all = self
@@ -94,7 +92,7 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Where the keys and sequence numbers of one fragment end in the arrays that hold those of all.
+/// Where one fragment's keys and sequence numbers begin and end in the arrays of all fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Row {
     start: (u64, u64),
@@ -102,10 +100,10 @@ struct Row {
     sequences: (u64, u64),
 }
 
-/// The fragments of a set of range tombstones, made by
+/// The fragments of a set of range tombstones, cut by a
 /// [`Fragmenter`](crate::tombstone::Fragmenter).
 ///
-/// Searches take O(log fragments) comparisons. Shared freely between threads.
+/// A search takes O(log fragments) comparisons. Any number of threads may share the fragments.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -128,14 +126,15 @@ pub struct Fragments {
     keys: Vec<u8>,
     rows: Vec<Row>,
     sequences: Vec<SequenceNumber>,
-    /// Number of tombstones that were fragmented, and bytes of their starts and ends.
+    /// Number of tombstones that were cut into fragments.
     pub(crate) unfragmented_len: u64,
+    /// Bytes of the starts and ends of these tombstones.
     pub(crate) unfragmented_bytes: u64,
     digest: u64,
 }
 
 impl Fragments {
-    /// Number of fragments.
+    /// The number of fragments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -147,7 +146,7 @@ impl Fragments {
         self.rows.is_empty()
     }
 
-    /// Bytes of heap memory that the fragments take.
+    /// The bytes of heap memory that the fragments take.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         (self.keys.capacity()
@@ -155,7 +154,7 @@ impl Fragments {
             + self.sequences.capacity() * 8) as u64
     }
 
-    /// The fragment number `index` in key order, with all its sequence numbers.
+    /// The fragment at `index` in key order, with all its sequence numbers.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -234,7 +233,7 @@ impl Fragments {
             .copied()
     }
 
-    /// Recomputes the digest over all keys and sequence numbers and compares it with the stored
+    /// Computes the digest over all keys and sequence numbers again and compares it with the stored
     /// one. O(bytes).
     ///
     /// ```
@@ -249,7 +248,7 @@ impl Fragments {
     ///
     /// # Errors
     /// [`Error::Corruption`](crate::Error::Corruption) if the memory of the fragments was damaged
-    /// since they were built.
+    /// after they were built.
     pub fn verify(&self) -> Result<()> {
         let digest = self.compute_digest();
         if digest == self.digest {
@@ -265,7 +264,7 @@ impl Fragments {
             .fold(begin, |digest, fragment| fragment.digest_after(digest))
     }
 
-    /// Number of fragments that end at or before `key`, which is the index of the first one that
+    /// Number of fragments that end at or before `key`. It is the index of the first fragment that
     /// covers `key` or starts after it.
     pub(crate) fn ended_before(&self, key: &[u8]) -> usize {
         self.rows.partition_point(|row| {
@@ -292,8 +291,7 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
     }
 }
 
-/// What collects fragments in key order, and joins adjacent ones with equal sequence numbers
-/// (FRAGMENTS-3).
+/// How the fragments are built, in key order.
 impl Fragments {
     pub(crate) fn new(comparator: KeyComparator) -> Self {
         let (keys, rows, sequences) = (Vec::new(), Vec::new(), Vec::new());
@@ -314,8 +312,9 @@ impl Fragments {
         (from, self.keys.len() as u64)
     }
 
-    /// Appends the next fragment; `sequences` descend strictly. It touches the one before it if it
-    /// starts with the bytes where that one ends.
+    /// Appends the next fragment; `sequences` strictly descend. If it touches the last fragment and
+    /// has the same sequence numbers, it extends that one (FRAGMENTS-1). Two fragments touch if the
+    /// bytes of an end and a start are equal.
     pub(crate) fn push(&mut self, start: &[u8], end: &[u8], sequences: &[SequenceNumber]) {
         let last = self
             .rows
@@ -324,7 +323,7 @@ impl Fragments {
             .filter(|last| run(&self.keys, last.end) == start);
         let start = match last {
             Some(last) if run(&self.sequences, last.sequences) == sequences => {
-                // The end of the last fragment is the last key that was stored, and no other
+                // The end of the last fragment is the key that was stored last, and no other
                 // fragment uses it yet.
                 self.keys
                     .truncate(usize::try_from(last.end.0).unwrap_or(usize::MAX));
@@ -345,13 +344,13 @@ impl Fragments {
         });
     }
 
-    /// Counts a tombstone with so many bytes of keys.
+    /// Counts a tombstone whose start and end have `bytes` bytes together.
     pub(crate) fn count(&mut self, bytes: u64) {
         self.unfragmented_len += 1;
         self.unfragmented_bytes += bytes;
     }
 
-    /// Completes the fragments of the tombstones that were counted.
+    /// Computes the digest, which completes the fragments.
     pub(crate) fn seal(mut self) -> Self {
         self.digest = self.compute_digest();
         self
@@ -363,7 +362,7 @@ mod tests {
     use super::*;
     use crate::comparator::BYTEWISE;
 
-    /// FRAGMENTS-4, and that touching fragments share a key.
+    /// `verify` notices every flipped bit, and touching fragments share a key.
     #[test]
     fn every_flipped_bit_is_noticed() {
         let mut fragments = Fragments::new(BYTEWISE.clone());

@@ -1,6 +1,7 @@
-//! Range tombstones: the fragments that overlapping ones are cut into, and the index that finds the
-//! newest one over a key. The index is a log of all tombstones, and coverage nodes over it; keys
-//! are read from the list's entries.
+//! Range tombstones: cuts overlapping ones into fragments that do not overlap.
+//!
+//! Inside a table, an index finds the newest range tombstone over a key: a log of records, one for
+//! each tombstone, and a tree of nodes over it. The index reads keys from the list's entries.
 
 #![forbid(unsafe_code)]
 
@@ -10,12 +11,14 @@ pub(crate) mod span;
 pub(crate) mod segments;
 pub(crate) mod counter;
 pub(crate) mod common_prefix;
-pub(crate) mod log;
-pub(crate) mod node;
+pub(crate) mod record_log;
+pub(crate) mod coverage_node;
 pub(crate) mod tree;
+pub(crate) mod capacity;
 pub(crate) mod query;
-pub(crate) mod merger;
-pub(crate) mod live;
+pub(crate) mod node_merge;
+pub(crate) mod tree_builder;
+pub(crate) mod index;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]

@@ -1,11 +1,11 @@
-//! Loom models: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. Under loom a block has
-//! two records.
+//! Loom models of the index: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. Under loom
+//! a block has two records.
 //!
-//! The planted bug `log_publishes_before_fill` turns the first model red, `paint_skips_pending` the
-//! last one.
+//! The first model fails with the planted bug `log_publishes_before_fill`, the last one with
+//! `paint_skips_pending`.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[expect(dead_code, reason = "the models use a part of it")]
 #[path = "tests/fixture.rs"]
@@ -18,8 +18,8 @@ use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::query::Question;
 
-/// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the
-/// insert has returned.
+/// A reader beside a writer sees no tombstone or a whole one, never damage. After the insert has
+/// returned, it sees the tombstone.
 #[test]
 fn loom_record_is_published_whole() {
     check(|| {
@@ -55,8 +55,8 @@ fn loom_record_is_published_whole() {
     });
 }
 
-/// A reader gets one answer whether or not it sees the node that another thread paints and
-/// publishes meanwhile.
+/// A reader gets the same answer whether or not it sees the node that another thread builds and
+/// publishes at the same time.
 #[test]
 fn loom_node_is_published_whole() {
     check(|| {
@@ -86,8 +86,8 @@ fn loom_node_is_published_whole() {
     });
 }
 
-/// With two writers, one of which merges, a block is not painted before both of its records are
-/// complete.
+/// With two writers, one of which merges, no node is built over a block before both of its records
+/// are complete.
 #[test]
 fn loom_two_writers_lose_nothing() {
     check(|| {

@@ -2,29 +2,25 @@
 //! snapshot.
 //!
 //! ```text
-//!   oldest                                                     newest
-//!   [summary node                     ) [node       )[node  ) tail records         asked from right to left
+//!   oldest                                                    newest
+//!   [summary node                     ) [node       )[node  ) tail records     from right to left
 //! ```
 //! ```text
-//!   newest(key, snapshot, best):                                best begins as the caller's floor
-//!     for part, newest first, in tail records | nodes | summary node:
-//!       if best >= snapshot: stop                               nothing newer is visible
+//!   newest(key, snapshot, best):                        best begins as the caller's floor
+//!     for each part, newest first, of tail records | nodes | summary node:
+//!       if best >= snapshot: stop                       nothing newer is visible
 //!       a record:  if best < sequence <= snapshot and it covers the key: best = sequence
-//!       a node:    if max <= best or min > snapshot: next       QUERY-1
-//!                  if the key has no painter: next              QUERY-2
-//!                  if painter <= snapshot: best = max(best, painter)      QUERY-3
-//!                  else: newest(key, snapshot, best) over its children    QUERY-4, QUERY-5
+//!       a node:    if max <= best or min > snapshot: next part       no answer can be better
+//!                  if the key has no painter: next part              no record covers the key
+//!                  if painter <= snapshot: best = max(best, painter)
+//!                  else: newest(key, snapshot, best) over the node's children
 //! ```
-//! The four cases of a node, where `min` and `max` are the smallest and largest sequence number of
-//! its records:
+//! `min` and `max` are the smallest and the largest sequence number of the node's records. The
+//! painter is the node's newest record over the key. If it is newer than the snapshot, an older
+//! record may be the answer, so the children are asked. They are asked too if the node is missing
+//! or damaged (TREE-1).
 //!
-//! * QUERY-1: max <= best so far, or min > snapshot: the node cannot improve the answer.
-//! * QUERY-2: the key has no painter: no record of the node covers it, at any snapshot.
-//! * QUERY-3: the painter is visible: it is the newest record of the node that covers the key.
-//! * QUERY-4: the painter is newer than the snapshot: the children must be asked.
-//! * QUERY-5: a damaged node counts as missing, so its children are asked.
-//!
-//! Who may call what: a `Search` belongs to one call. It never waits.
+//! A `Search` belongs to one call. It never waits.
 
 #![forbid(unsafe_code)]
 
@@ -32,27 +28,28 @@ use std::cmp::Ordering as Order;
 use std::hint::black_box;
 
 use crate::comparator::KeyComparator;
+use crate::halves::pair;
 use crate::integrity::index_checks::Cover;
 use crate::key::SequenceNumber;
 use crate::tombstone::common_prefix::Probe;
 use crate::tombstone::counter::Extent;
-use crate::tombstone::log::{NOBODY, Record};
-use crate::tombstone::node::{CoverageNode, Head, Piece};
-use crate::tombstone::segments::{damage, pair};
-use crate::tombstone::span::{Checked, Source};
+use crate::tombstone::coverage_node::{CoverageNode, Head, Piece};
+use crate::tombstone::record_log::{NO_PAINTER, Record};
+use crate::tombstone::span::{Checked, Source, damage};
 use crate::tombstone::tree::{BLOCK, NodeId, SummaryNode, Tree};
 
-/// What is asked of range tombstones: the newest one that covers a key, up to a snapshot and above
-/// a floor.
+/// A question for range tombstones: which is the newest one that covers a key, up to a snapshot and
+/// above a floor?
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question<'k> {
     pub(crate) key: &'k [u8],
     pub(crate) snapshot: SequenceNumber,
-    /// 0: all tombstones are asked, since one with sequence number 0 deletes nothing.
+    /// 0 asks for all tombstones: one with sequence number 0 deletes nothing.
     pub(crate) floor: SequenceNumber,
 }
 
 impl<'k> Question<'k> {
+    /// The question about all tombstones up to `snapshot`.
     #[inline(always)]
     pub(crate) fn new(key: &'k [u8], snapshot: SequenceNumber) -> Self {
         Question {
@@ -69,7 +66,7 @@ impl<'k> Question<'k> {
     }
 }
 
-/// The query of one key, with the best answer so far.
+/// One key of a query, with the best answer so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'k> {
     probe: Probe<'k>,
@@ -79,7 +76,7 @@ pub(crate) struct Asked<'k> {
 }
 
 impl<'k> Asked<'k> {
-    /// A query for sequence numbers above `floor`.
+    /// The query of a key for sequence numbers above `floor`.
     #[inline]
     pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8], floor: SequenceNumber) -> Self {
         Asked {
@@ -89,12 +86,13 @@ impl<'k> Asked<'k> {
         }
     }
 
-    /// The largest sequence number found.
+    /// The largest sequence number that was found.
     #[inline]
     pub(crate) fn answer(&self) -> Option<SequenceNumber> {
         self.found.map(|_| self.best)
     }
 
+    /// Takes a record that covers the key as the answer, if it is newer than the best so far.
     #[inline(always)]
     fn take(&mut self, record: &Record) {
         if record.sequence > self.best {
@@ -103,7 +101,7 @@ impl<'k> Asked<'k> {
     }
 }
 
-/// A running query of one key or several. Each record and node head is verified once for all keys.
+/// A running query of one or several keys. Each record and node head is verified once for all keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub(crate) tree: &'a Tree,
@@ -124,7 +122,7 @@ impl Search<'_> {
             return self.range(0, self.extent.count, asked);
         };
         self.range(*covered, self.extent.count, asked)?;
-        // Records from `count` on were begun after the question, whatever the summary node says.
+        // Records from `count` on were begun after the query, whatever the summary node says.
         let known = self.extent.count.min(*covered);
         self.consult(coverage_node, pair(0, *covered), asked, |asked| {
             self.range(0, known, asked)
@@ -152,7 +150,7 @@ impl Search<'_> {
         }
     }
 
-    /// Asks a node, unless no key can get a newer answer.
+    /// Asks a node of the tree, unless no key can get a newer answer.
     fn node(&self, id: NodeId, asked: &mut [Asked<'_>]) -> Checked<()> {
         if asked.iter().all(|one| one.best >= self.snapshot) {
             return Ok(());
@@ -175,8 +173,8 @@ impl Search<'_> {
             .try_for_each(|child| self.node(child, asked))
     }
 
-    /// Asks a node about every key, and calls `otherwise` for keys that it does not decide
-    /// (QUERY-4, QUERY-5).
+    /// Asks a node about every key, and calls `otherwise` for each key that the node does not
+    /// decide.
     #[inline(always)]
     fn consult(
         &self,
@@ -185,7 +183,8 @@ impl Search<'_> {
         asked: &mut [Asked<'_>],
         otherwise: impl Fn(&mut [Asked<'_>]) -> Checked<()>,
     ) -> Checked<()> {
-        // QUERY-1. The head is verified only when it seems to exclude a key; a lookup in the node
+        // The head is verified only if it seems to exclude a key: because of its bounds, or because
+        // the key does not begin with the bytes left out (COMMON-PREFIX-1). A lookup in the node
         // needs no head.
         let hint = node.hint();
         let mut known: Option<Head> = None;
@@ -220,11 +219,12 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks the key up in a node. Whether the node decides (QUERY-2, QUERY-3).
+    /// Looks the key up in a node. Returns whether the node decides: its painter is visible, or
+    /// there is none.
     #[inline(always)]
     fn decides(&self, node: &CoverageNode, cover: Cover, one: &mut Asked<'_>) -> bool {
         match self.painter(node, cover, &one.probe) {
-            Ok(NOBODY) => true,
+            Ok(NO_PAINTER) => true,
             Ok(painter) => match self.tree.log.named(painter) {
                 Ok(record) if record.sequence <= self.snapshot => {
                     one.take(&record);
@@ -236,8 +236,8 @@ impl Search<'_> {
         }
     }
 
-    /// The painter at the probe's key: the index of a record, or [`NOBODY`]. On an error this node
-    /// must not be used.
+    /// The painter at the probe's key: the index of a record, or [`NO_PAINTER`]. After an error
+    /// this node must not be used.
     #[inline(always)]
     pub(crate) fn painter(
         &self,
@@ -250,12 +250,12 @@ impl Search<'_> {
         if node.prefix(reach) == probe.prefix {
             reach = self.rank_among_ties(node, cover, probe, reach)?;
         }
-        // COVERAGE-NODE-3: verifies the piece that begins at or before the key, and where the next
-        // one begins.
+        // Verifies the piece that begins at or before the key, and where the next one begins: the
+        // key must be between the two (COVERAGE-NODE-2).
         let Some(at) = reach.checked_sub(1) else {
             let (first, _) = node.piece(checks, cover, 0)?;
             return match self.place(first, probe)? {
-                Order::Greater => Ok(NOBODY),
+                Order::Greater => Ok(NO_PAINTER),
                 _ => Err(damage(0, 0, 0)),
             };
         };
@@ -281,8 +281,8 @@ impl Search<'_> {
             .boundary_order(self.source, (piece.prefix, piece.name), probe)
     }
 
-    /// Whether the key is before the piece at `reach`, which has the key's prefix, or after all
-    /// pieces.
+    /// Whether the key is before the piece at `reach`, which has the key's prefix. If there is no
+    /// such piece, padding has that prefix, and the result is `true`.
     #[cold]
     #[inline(never)]
     fn is_before(
@@ -299,8 +299,8 @@ impl Search<'_> {
         Ok(self.place(node.piece(checks, cover, reach)?.0, probe)? == Order::Greater)
     }
 
-    /// Number of boundaries at or before the key, where the first `from` have smaller prefixes and
-    /// the next one has the key's prefix. Compares whole keys.
+    /// Number of boundaries at or before the key. The first `from` boundaries have smaller
+    /// prefixes, and the next one has the key's prefix. Compares whole keys.
     #[cold]
     #[inline(never)]
     fn rank_among_ties(
@@ -317,7 +317,7 @@ impl Search<'_> {
                 Order::Equal => self
                     .place(node.piece(self.tree.checks, cover, middle)?.0, probe)?
                     .is_gt(),
-                // A hint, as all prefixes that lead to the piece which proves the answer.
+                // A hint, like all prefixes that lead to the piece that proves the answer.
                 order => order.is_gt(),
             };
             (reach, end) = if is_after {
@@ -336,8 +336,7 @@ impl Search<'_> {
         for index in (from..to).rev() {
             let record = match run.get((index - from) as usize) {
                 Some(stored) => log.decode(stored, index, complete)?,
-                // A processor that errs counts on below 0: records that are not there are no
-                // damage, and no end.
+                // The index is past the end: a processor that errs counted down past 0.
                 None if index >= black_box(to) => break,
                 None => log.record(index, complete)?,
             };

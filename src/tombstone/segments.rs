@@ -1,24 +1,21 @@
-//! An array that grows at its end and whose items never move, so that readers may keep references to
-//! them.
+//! A growing array whose items never move, so that readers may keep references to them.
 //!
 //! ```text
-//!   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...      at most a quarter is unused
+//!   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...
 //! ```
-//! * SEGMENTS-1: a segment is filled with items before it is published, and never replaced.
-//! * SEGMENTS-2: every index is compared with the bounds of its segment; one outside gives `None`.
+//! A segment is filled with items before it is published, and never replaced.
 //!
-//! Who may call what: everything through `&self`, any thread. Readers never wait; if two writers
-//! build one segment at a time, one of the two is dropped.
+//! Any thread may call everything that takes `&self`. Readers never wait. If two writers build the
+//! same segment, one of the two is dropped.
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Place};
 use crate::sync::Published;
 
 const GROUPS: usize = if cfg!(loom) { 2 } else { 26 };
 pub(crate) const SLOTS: usize = 4 * GROUPS;
 
-/// A growing array whose first segments hold `FIRST` items each.
+/// A growing array whose first four segments hold `FIRST` items each.
 pub(crate) struct Segments<T, const FIRST: u32> {
     slots: [Published<Box<[T]>>; SLOTS],
 }
@@ -71,8 +68,9 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
             .get(..len)
     }
 
-    /// The cell at `index`. Publishes its segment if it is missing: `make` fills it,
-    /// index by index, and `grown` is told how many bytes were added.
+    /// The item at `index`. If its segment is missing, publishes one that `make` has filled, index
+    /// by index, and calls `grown` with the number of bytes added. `None` if the index is too
+    /// large.
     pub(crate) fn ensure(
         &self,
         index: u32,
@@ -120,8 +118,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         })
     }
 
-    /// Passes each published cell to `visit`, as a function that makes the cell read as
-    /// unpublished.
+    /// Calls `visit` for each published segment, with a function that makes it read as unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
         for slot in self.slots.iter_mut().filter(|slot| slot.get().is_some()) {
@@ -139,7 +136,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
 
 #[cfg(all(test, not(loom)))]
 impl<T, const FIRST: u32> Segments<Published<T>, FIRST> {
-    /// Visits the cells in the segments.
+    /// Calls `visit` for each published item, with a function that makes it read as unpublished.
     pub(crate) fn items_cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
         let segments = self.slots.iter_mut().filter_map(Published::get_mut);
         for cell in segments.flatten().filter(|cell| cell.get().is_some()) {
@@ -148,19 +145,65 @@ impl<T, const FIRST: u32> Segments<Published<T>, FIRST> {
     }
 }
 
-pub(crate) const fn low(word: u64) -> u32 {
-    (word & 0xffff_ffff) as u32
-}
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
 
-pub(crate) const fn high(word: u64) -> u32 {
-    (word >> 32) as u32
-}
+    #[test]
+    fn every_index_has_one_segment() {
+        let mut expected_first = 0;
+        let mut previous: Option<SegmentSpan> = None;
+        for index in 0..if cfg!(miri) { 3_000u32 } else { 100_000 } {
+            let span = Segments::<u8, 8>::span(index);
+            if previous != Some(span) {
+                assert_eq!(span.first, expected_first, "index {index}");
+                assert_eq!(span.slot, previous.map_or(0, |span| span.slot + 1));
+                expected_first += span.len;
+                previous = Some(span);
+            }
+            assert!((span.first..span.first + span.len).contains(&u64::from(index)));
+        }
+        assert!(Segments::<u8, 32>::span(u32::MAX).slot < SLOTS);
+        assert!(Segments::<u8, 8>::new().get(u32::MAX).is_none());
+    }
 
-pub(crate) const fn pair(high: u32, low: u32) -> u64 {
-    (high as u64) << 32 | low as u64
-}
+    /// Iteration is in the order of indices and skips missing segments.
+    #[test]
+    fn items_are_iterated_in_order() {
+        let segments = Segments::<u32, 8>::new();
+        for index in [0, 3, 8, 9, 5000] {
+            let cell = segments.ensure(index, |index| index, |_| ());
+            assert_eq!((cell, segments.get(index)), (Some(&index), Some(&index)));
+        }
+        assert!(
+            segments.items().all(|(index, item)| index == *item)
+                && segments.items().any(|(index, _)| index == 5000)
+                && segments
+                    .items()
+                    .all(|(index, _)| !(100..2000).contains(&index))
+        );
+    }
 
-#[cold]
-pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
-    Corruption::new(Place::Fragment, offset, expected, found)
+    /// There are four segments of each length, and the bytes of each are counted once.
+    #[test]
+    fn segments_are_as_long_as_their_group_says() {
+        let (segments, bytes) = (Segments::<u16, 8>::new(), std::cell::Cell::new(0));
+        for index in (0..8 * 4 * 15).chain(0..20) {
+            let grown = |more| bytes.set(bytes.get() + more);
+            assert!(
+                segments
+                    .ensure(index, |_| 7, grown)
+                    .is_some_and(|cell| *cell == 7)
+            );
+        }
+        let lengths: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
+        assert_eq!(lengths, [[8; 4], [16; 4], [32; 4], [64; 4]].concat());
+        assert_eq!(bytes.get(), 2 * 4 * 120);
+        assert!(segments.items().map(|(index, _)| index).eq(0..480));
+        assert!(
+            segments.run(0, 9).is_none()
+                && segments.run(7, 2).is_none()
+                && segments.run(480, 1).is_none()
+        );
+    }
 }

@@ -1,40 +1,40 @@
-//! The tree of coverage nodes over the log: which records a node covers, and where it is kept.
+//! The tree of coverage nodes over the log: which records each node covers, and where it is stored.
 //!
 //! ```text
 //!   level 1    [0,                   32)  [32,                      64)
 //!   level 0    [0,8) [8,16) [16,24) [24,32)   [32,40) ... [56,64)   [64,72)   tail: log records
 //!   summary    [0,                                                   72)
 //! ```
-//! A node has four children, so the tree has half the levels, and takes half the memory, of a binary
-//! tree.
+//! A node of level 0 covers a block of records. A node above it has four children, so the tree has
+//! half the levels, and takes half the memory, of a binary tree. A summary node covers all records
+//! before some index; queries use the newest summary node. Nodes are never removed.
 //!
-//! * TREE-1: where a node is missing, its children are used, and below level 0 the records.
-//! * TREE-2: nodes are never removed. A summary node covers all records before some index; queries
-//!   use the newest one.
-//! * TREE-3: a node that fails a check counts as missing.
+//! * TREE-1: a node that is missing or fails a check is replaced by its children, a node of level 0
+//!   by its records.
+//!
+//! Any thread may read. Only one thread at a time publishes nodes: the one with the index's lock.
 
 #![forbid(unsafe_code)]
 
+use crate::halves::pair;
 use crate::integrity::index_checks::Checks;
 use crate::sync::Published;
 use crate::tombstone::common_prefix::CommonPrefix;
 use crate::tombstone::counter::Counter;
-use crate::tombstone::log::{FIRST_RECORDS, Log, Record, RecordWords};
-use crate::tombstone::node::{CoverageNode, Head};
-use crate::tombstone::segments::{Segments, damage, pair};
-use crate::tombstone::span::Checked;
+use crate::tombstone::coverage_node::{CoverageNode, Head};
+use crate::tombstone::record_log::{Record, RecordLog};
+use crate::tombstone::segments::Segments;
+use crate::tombstone::span::{Checked, damage};
 
-/// Records of a block.
+/// Number of records in a block.
 pub(crate) const BLOCK: u32 = if cfg!(loom) { 2 } else { 8 };
 /// A node has `1 << RADIX_BITS` children.
-const RADIX_BITS: u32 = 2;
+pub(crate) const RADIX_BITS: u32 = 2;
 const RADIX: u32 = 1 << RADIX_BITS;
+/// The number of the counter that counts summary nodes.
 const SUMMARIES: u32 = 3;
-/// Above so many records only a merge that is the last one builds a summary node.
+/// Above this number of records only `finish` builds a summary node.
 pub(crate) const SUMMARY_RECORDS_MAX: u32 = 1 << 14;
-/// More summary nodes than an index of so many records gets, each a ninth larger than the one
-/// before.
-const SUMMARY_NODES_MAX: u64 = 80;
 
 /// The name of a node: number `index` of its level, over records from `index * RADIX^level * BLOCK`
 /// on.
@@ -45,25 +45,29 @@ pub(crate) struct NodeId {
 }
 
 impl NodeId {
+    /// The first record that the node covers.
     pub(crate) fn first(self) -> u32 {
         (self.index << (RADIX_BITS * self.level)) * BLOCK
     }
 
+    /// The end of the records that the node covers: the first record after them.
     pub(crate) fn last(self) -> u32 {
         self.first() + (BLOCK << (RADIX_BITS * self.level))
     }
 
+    /// The records that the node covers, as checks and heads have them: first and end.
     pub(crate) fn cover(self) -> u64 {
         pair(self.first(), self.last())
     }
 
-    /// Where a node is kept: its in-order number in a binary tree in which every second level is
-    /// empty.
+    /// The index where the node is stored: its in-order number in a binary tree in which every
+    /// second level is empty.
     fn kept_at(self) -> u32 {
         let level = RADIX_BITS * self.level;
         (self.index << (level + 1)) + (1 << level) - 1
     }
 
+    /// The inverse of [`kept_at`](Self::kept_at).
     fn from_kept_at(kept_at: u32) -> NodeId {
         let level = kept_at.trailing_ones();
         NodeId {
@@ -81,7 +85,7 @@ impl NodeId {
         })
     }
 
-    /// The parent, if this is its youngest child.
+    /// The parent, if this node is its newest child.
     pub(crate) fn completes(self) -> Option<NodeId> {
         let parent = NodeId {
             level: self.level + 1,
@@ -90,12 +94,13 @@ impl NodeId {
         (self.index % RADIX == RADIX - 1).then_some(parent)
     }
 
-    /// Whether one node covers exactly the first `blocks` blocks.
+    /// Whether there is a node that covers exactly the first `blocks` blocks.
     pub(crate) fn one_covers(blocks: u32) -> bool {
         blocks.is_power_of_two() && blocks.trailing_zeros().is_multiple_of(RADIX_BITS)
     }
 
-    /// How many blocks the largest node over at most `blocks` covers; 1 if there are none.
+    /// The number of blocks that the largest node over at most `blocks` blocks covers; 1 if
+    /// `blocks` is 0.
     pub(crate) fn blocks_below(blocks: u32) -> u32 {
         1 << (blocks.max(1).ilog2() / RADIX_BITS * RADIX_BITS)
     }
@@ -115,76 +120,16 @@ impl NodeId {
     }
 }
 
-/// How many records an index holds, or has room for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Load(u64);
-
-impl Load {
-    /// So many tombstones.
-    pub(crate) fn of(tombstones: u64) -> Load {
-        Load(tombstones)
-    }
-
-    pub(crate) fn plus(self, more: Load) -> Load {
-        Load(self.0 + more.0)
-    }
-
-    /// This and `more`, and the most bytes that an index of both allocates.
-    pub(crate) fn with(self, more: Load) -> (Load, u64) {
-        let load = self.plus(more);
-        (load, load.bytes_max())
-    }
-
-    /// What is left without `less`.
-    pub(crate) fn without(self, less: Load) -> Load {
-        Load(self.0.saturating_sub(less.0))
-    }
-
-    /// What `room` lacks for this much; `None` if it is large enough.
-    pub(crate) fn missing_in(self, room: Load) -> Option<Load> {
-        Some(self.without(room)).filter(|missing| *missing != Load::default())
-    }
-
-    /// The most bytes that the freeze adds to an index of so much: one summary node over
-    /// everything.
-    pub(crate) fn finish_bytes_max(self) -> u64 {
-        CoverageNode::bytes_max(self.0)
-    }
-
-    /// The most bytes that an index of so much allocates: nodes of all levels, summary nodes again
-    /// and again, and what the freeze adds.
-    pub(crate) fn bytes_max(self) -> u64 {
-        let Load(records) = self;
-        if records == 0 {
-            return 0;
-        }
-        let block = u64::from(BLOCK);
-        let stored = size_of::<Tree>() as u64
-            + Segments::<RecordWords, FIRST_RECORDS>::bytes_max(records)
-            + Segments::<Published<CoverageNode>, 4>::bytes_max(2 * records / block)
-            + Segments::<Published<SummaryNode>, 4>::bytes_max(SUMMARY_NODES_MAX);
-        let spans = (0..)
-            .map(|level| block << (RADIX_BITS * level))
-            .take_while(|span| *span <= records);
-        let nodes: u64 = spans
-            .map(|span| records / span * CoverageNode::bytes_max(span))
-            .sum();
-        // Each covers at least a ninth more than the one before.
-        let summaries = 9 * CoverageNode::bytes_max(records.min(SUMMARY_RECORDS_MAX.into()));
-        stored + nodes + summaries + self.finish_bytes_max()
-    }
-}
-
-/// A node over all records before `covered`.
+/// A coverage node over all records before `covered`.
 pub(crate) struct SummaryNode {
     pub(crate) coverage_node: CoverageNode,
     pub(crate) covered: u32,
 }
 
-/// Log and nodes of one index.
+/// The log and the nodes of one index.
 pub(crate) struct Tree {
-    pub(crate) log: Log,
-    /// By `kept_at`.
+    pub(crate) log: RecordLog,
+    /// The nodes, by `kept_at`.
     nodes: Segments<Published<CoverageNode>, 4>,
     summaries: Segments<Published<SummaryNode>, 4>,
     summary_count: Counter,
@@ -194,7 +139,7 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(checks: Checks, common_prefix: CommonPrefix) -> Self {
         Tree {
-            log: Log::new(checks, common_prefix),
+            log: RecordLog::new(checks, common_prefix),
             nodes: Segments::new(),
             summaries: Segments::new(),
             summary_count: Counter::new(checks, SUMMARIES),
@@ -207,20 +152,20 @@ impl Tree {
         self.nodes.get(id.kept_at())?.get()
     }
 
-    /// The newest summary node. The count of summary nodes is a hint, because an answer does not
-    /// depend on which summary node is used, if any.
+    /// The newest summary node. The count of summary nodes is only a hint: an answer does not
+    /// depend on which summary node is used, or whether one is.
     #[inline(always)]
     pub(crate) fn summary(&self) -> Option<&SummaryNode> {
         let count = self.summary_count.hint();
         self.summaries.get(count.checked_sub(1)?)?.get()
     }
 
-    /// The fewest nodes that cover the first `blocks` blocks, oldest first. The newest summary node
-    /// comes first if it ends at a block.
+    /// The fewest nodes that cover the first `blocks` blocks, oldest first. They begin with the
+    /// newest summary node if it ends where a block ends.
     pub(crate) fn children(&self, blocks: u32) -> Vec<Child> {
         let summarized = self.summary().map_or(0, |summary| summary.covered);
-        // Beyond these records the other nodes are few enough, and the summary node beside them
-        // would make too many children.
+        // Above this number of records the nodes of the tree are few enough, and a summary node
+        // would make the children of a merge too many.
         let is_usable = summarized > 0
             && summarized.is_multiple_of(BLOCK)
             && summarized / BLOCK <= blocks
@@ -232,7 +177,8 @@ impl Tree {
         children
     }
 
-    /// The node over all of the first `count` records, and what it covers. The freeze makes one.
+    /// The node over exactly the first `count` records, which the freeze builds, and what it
+    /// covers.
     pub(crate) fn whole(&self, count: u32) -> Option<(&CoverageNode, u64)> {
         let blocks = count / BLOCK;
         if count.is_multiple_of(BLOCK) && NodeId::one_covers(blocks) {
@@ -246,13 +192,14 @@ impl Tree {
         Some((&summary.coverage_node, pair(0, count)))
     }
 
+    /// Publishes a node of the tree.
     pub(crate) fn publish_node(&self, id: NodeId, node: CoverageNode) {
         let bytes = node.allocated_bytes();
         self.publish(&self.nodes, id.kept_at(), node, bytes);
     }
 
-    /// Publishes a summary node. Its place is claimed before: a reader in between finds no summary
-    /// node there, and uses nodes.
+    /// Publishes a summary node. Its place is counted first; a reader that comes in between finds
+    /// no summary node there, and uses the nodes of the tree.
     pub(crate) fn publish_summary(&self, summary: SummaryNode) {
         let claimed = self
             .summary_count
@@ -272,7 +219,7 @@ impl Tree {
         }
     }
 
-    /// Verifies the counter of summary nodes, which only writers depend on.
+    /// Verifies the count of summary nodes, on which only writers depend.
     pub(crate) fn verify_counter(&self) -> Checked<()> {
         let summarized = self
             .summaries
@@ -280,7 +227,7 @@ impl Tree {
             .filter(|(_, slot)| slot.get().is_some())
             .last();
         let count = self.summary_count.load()?;
-        // A summary node is published after it is counted.
+        // A summary node is published after it is counted, so each one's index is below the count.
         match summarized.filter(|(last, _)| *last >= count) {
             Some((last, _)) => Err(damage(0, u64::from(last) + 1, u64::from(count))),
             None => Ok(()),
@@ -300,7 +247,7 @@ impl Tree {
         nodes.chain(summaries.map(|summary| (&summary.coverage_node, pair(0, summary.covered))))
     }
 
-    /// Passes each published cell to `visit`, as a function that makes the cell read as
+    /// Calls `visit` for each published node or segment, with a function that makes it read as
     /// unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
@@ -326,7 +273,7 @@ impl Tree {
     }
 }
 
-/// A child of a merge, and where it is kept.
+/// A child of a merge: a node by its place in the tree, or a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Child {
     Node(NodeId),
@@ -335,6 +282,7 @@ pub(crate) enum Child {
 }
 
 impl Child {
+    /// The pieces of the child, and the records that it covers.
     pub(crate) fn read<'a>(&'a self, tree: &'a Tree) -> Checked<(Pieces<'a>, u64)> {
         let found = match self {
             Child::Node(id) => tree.node(*id).map(|node| (Pieces::Node(node), id.cover())),
@@ -360,6 +308,7 @@ pub(crate) enum Pieces<'a> {
 }
 
 impl Pieces<'_> {
+    /// The head of the child, verified.
     pub(crate) fn head(self, checks: Checks, cover: u64) -> Checked<Head> {
         match self {
             Pieces::Node(node) => node.head(checks, cover),
@@ -367,6 +316,7 @@ impl Pieces<'_> {
         }
     }
 
+    /// The prefix of a piece, and the word with name and painter, not verified.
     #[inline(always)]
     pub(crate) fn stored(self, position: u32) -> Option<(u64, u64)> {
         match self {

@@ -1,10 +1,10 @@
-//! Any directory or trace into a memtable, the memtable into a table file, the file read back and
-//! compared:
+//! Puts a directory or a trace into a memtable, writes the memtable to a table file, reads the file
+//! back and compares it:
 //! `cargo run --release -p paranoid-sst --example memtable_to_sst -- [SOURCE] [--out FILE]`.
 //!
-//! A directory: each path is a key, the beginning of the file its value. A file: a block-I/O trace
-//! (CSV; the fields of a line are split at commas), a line's last field is the key, the line its
-//! value. Without a source: the Rust toolchain.
+//! In a directory, each path is a key, and the beginning of the file its value. In a block-I/O
+//! trace (CSV; the fields of a line are split at commas), a line's last field is the key, and the
+//! line its value. Without a source, the program reads the Rust toolchain.
 
 use std::error::Error as StdError;
 use std::fs;
@@ -81,7 +81,7 @@ fn put_trace(table: &MemTable, trace: &Path, max: u64) -> Anything<()> {
     Ok(())
 }
 
-/// The toolchain that built this program.
+/// The folder of the toolchain that built this program.
 fn toolchain() -> Anything<PathBuf> {
     let output = Command::new("rustc")
         .args(["--print", "sysroot"])
@@ -95,7 +95,7 @@ fn write(table: &ImmutableMemTable, path: &Path, options: SortedTableOptions) ->
     Ok(writer.finish()?)
 }
 
-/// Compares the table with the file entry by entry, and then asks both for each key.
+/// Compares the table with the file entry by entry, and then looks up each key in both.
 fn compare(table: &ImmutableMemTable, file: &SortedTable) -> Anything<u64> {
     let mut cursor = file.cursor();
     cursor.first()?;
@@ -181,8 +181,8 @@ fn run(arguments: &Arguments) -> Anything<()> {
     Ok(())
 }
 
-/// The text of an error, and of what caused it.
-fn told(error: &(dyn StdError + 'static)) -> String {
+/// The text of an error and of its causes.
+fn with_causes(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes
         .map(ToString::to_string)
@@ -195,7 +195,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memtable_to_sst: {}", told(&*error));
+            eprintln!("memtable_to_sst: {}", with_causes(&*error));
             ExitCode::from(2)
         }
     }

@@ -1,9 +1,9 @@
-//! What `sst_dump` shows, without RocksDB, of LevelDB's tables too:
+//! Shows what `sst_dump` shows, without RocksDB, also for tables of LevelDB:
 //! `cargo run --release -p paranoid-sst --example sst_info -- FILE.. [--scan]`.
 //!
-//! Verifies each file first. One file is shown whole; of several, or of the files in a folder, each
-//! has a line, and a summary ends them. Ends with 0 if all are intact, with 1 if one is damaged,
-//! with 2 if one cannot be read.
+//! Verifies each file first. A single file is shown whole. Several files, or the files of a folder,
+//! have a line each, and a summary at the end. The exit code is 0 if all are intact, 1 if one is
+//! damaged, 2 if one cannot be read.
 
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use paranoid_sst::{BlockKind, Error, SortedTable};
 
-/// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry. Of
-/// several: a line each.
+/// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry.
+/// Several files get a line each.
 #[derive(Parser)]
 struct Arguments {
-    /// Files of RocksDB or LevelDB; a folder stands for the .sst and .ldb files in it
+    /// Files of RocksDB or LevelDB; a folder means the .sst and .ldb files in it
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Print every entry as well.
@@ -86,7 +86,8 @@ fn show(file: &Path, arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
-/// The name of the format. RocksDB's own files of version 0 have properties, LevelDB's have none.
+/// The name of a file's format. RocksDB's own files of version 0 have properties, LevelDB's have
+/// none.
 fn format_of(table: &SortedTable) -> String {
     match table.footer().format_version() {
         0 if table.properties().iter().next().is_none() => "LevelDB".into(),
@@ -105,7 +106,7 @@ fn scan(table: &SortedTable) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every file of a folder, or the file itself.
+/// All files of a folder, or the file itself.
 fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_path_buf()]);
@@ -124,7 +125,7 @@ fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A line for each file and a summary. Returns the exit code.
+/// Writes a line for each file and a summary. Returns the exit code.
 fn list(files: &[PathBuf]) -> u8 {
     let (mut intact, mut damaged, mut unread, mut entries) = (0, 0, 0, 0);
     for file in files {
@@ -158,7 +159,7 @@ fn list(files: &[PathBuf]) -> u8 {
                     } else {
                         "not read     "
                     },
-                    told(&error)
+                    with_causes(&error)
                 );
             }
         }
@@ -174,8 +175,8 @@ fn list(files: &[PathBuf]) -> u8 {
     }
 }
 
-/// The text of an error, and of what caused it.
-fn told(error: &(dyn StdError + 'static)) -> String {
+/// The text of an error and of its causes.
+fn with_causes(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes
         .map(ToString::to_string)
@@ -191,7 +192,7 @@ fn main() -> ExitCode {
         match files_of(path) {
             Ok(more) => files.extend(more),
             Err(error) => {
-                eprintln!("sst_info: {}: {}", path.display(), told(&error));
+                eprintln!("sst_info: {}: {}", path.display(), with_causes(&error));
                 return ExitCode::from(2);
             }
         }
@@ -202,7 +203,7 @@ fn main() -> ExitCode {
         return match show(file, &arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("sst_info: {}", told(&error));
+                eprintln!("sst_info: {}", with_causes(&error));
                 ExitCode::from(if error.corruption().is_some() { 1 } else { 2 })
             }
         };

@@ -1,30 +1,26 @@
-//! Builds a block: keys that share prefixes, restarts, a count.
+//! Builds a block: entries whose keys share prefixes, restart offsets, and the restart count.
 //!
 //! ```text
 //!   entry:  shared (varint32) | not shared (varint32) | value length (varint32) | key bytes not shared | value
 //!   block:  entry | entry | ... | restart offset (4) ... | restart count (4)
 //! ```
-//! * SST-BLOCK-BUILDER-1: bytes are those of RocksDB for the same entries and restart interval.
-//! * SST-BLOCK-BUILDER-2: the first entry of each restart shares nothing.
-//! * SST-BLOCK-BUILDER-3: in the index of format versions 4 and up the value length is left out. A
-//!   value that stands after a key with a shared prefix is the short form (`after`), any other the
-//!   whole one.
+//! The bytes are those of RocksDB for the same entries and restart interval.
 //!
-//! One owner. Not promised: that keys ascend, which the caller checks.
+//! One owner. The caller checks that keys ascend.
 
 use crate::coding::{put_varint, varint_len};
 
-/// How values are stored.
+/// How the block stores values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueForm {
-    /// Length, then bytes.
+    /// The length, then the bytes.
     Plain,
-    /// Block handles without a length, relative to the one before where the key shares a prefix
-    /// (SST-BLOCK-BUILDER-3).
+    /// Block handles without a length, in the index of format version 4 and up. The handle of a key
+    /// that shares a prefix is stored relative to the handle before it.
     DeltaHandles,
 }
 
-/// A block in the making.
+/// A block that is being built.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
     buffer: Vec<u8>,
@@ -57,7 +53,7 @@ impl BlockBuilder {
         &self.last_key
     }
 
-    /// Size of the block if it ended here.
+    /// Size of the block if it ended now.
     pub(crate) fn size(&self) -> usize {
         self.buffer.len() + 4 * self.restarts.len() + 4
     }
@@ -74,8 +70,8 @@ impl BlockBuilder {
         self.add_either(key, value, value);
     }
 
-    /// Adds an entry whose value is `after` if the key shares a prefix with the one before, else
-    /// `whole`.
+    /// Adds an entry. Its value is `after` if the key shares a prefix with the key before, and
+    /// `whole` otherwise.
     pub(crate) fn add_either(&mut self, key: &[u8], whole: &[u8], after: &[u8]) {
         let shared = if self.counter >= self.interval {
             // Blocks over 4 GiB were refused before.
@@ -99,7 +95,7 @@ impl BlockBuilder {
         self.counter += 1;
     }
 
-    /// Ends the block. `reset` makes room for the next one.
+    /// Ends the block. Call `reset` before the next one.
     pub(crate) fn finish(&mut self) -> &[u8] {
         for restart in &self.restarts {
             self.buffer.extend_from_slice(&restart.to_le_bytes());
@@ -119,7 +115,7 @@ impl BlockBuilder {
     }
 }
 
-/// Bytes that two keys have in common at their start, eight at a time.
+/// Length of the common prefix of two keys, compared eight bytes at a time.
 fn shared_len(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
     let words = left_words

@@ -5,14 +5,12 @@
 //!   block:  entries | hash index (optional) | restart offsets (4 each) | packed word (4)
 //!   packed word: restarts (28 bits) | values stored apart (1) | hint (1) | 0 (1) | hash index present (1)
 //! ```
-//! * SST-BLOCK-CURSOR-1: every length and offset is checked against the bytes that are there before
-//!   it is used.
-//! * SST-BLOCK-CURSOR-2: no key is longer than the block, and the keys of a walk together have at
-//!   most 128 bytes for each byte of the block. A restart interval up to 128 cannot make more of
-//!   them, and writers here have no longer one.
-//! * SST-BLOCK-CURSOR-3: each step goes on in the block or ends; a search reads each restart at
-//!   most once. A walk back reads each entry twice: what lies between a restart and the place is
-//!   kept, within the same bound.
+//! The bytes may be arbitrary: each length and offset is compared with the block before it is used,
+//! and every walk ends.
+//!
+//! * SST-BLOCK-CURSOR-1: no key is longer than the block, and the keys of a walk together have at
+//!   most 128 bytes for each byte of the block, and 4096 more. The data and index blocks of this
+//!   crate are within this bound: their restart interval is at most 128.
 //!
 //! One owner at a time. Not promised: that keys ascend; callers that need it check it.
 
@@ -22,8 +20,8 @@ use crate::coding::{
 };
 use crate::error::Damage;
 
-/// Most entries from one whole key to the next that a block may have so that its keys are within
-/// the bound.
+/// The largest restart interval with which the keys of a block are always within the bound of
+/// SST-BLOCK-CURSOR-1.
 pub(crate) const RESTART_INTERVAL_MAX: u32 = 128;
 const EXPANSION_MAX: usize = RESTART_INTERVAL_MAX as usize;
 const EXPANSION_BASE: usize = 4096;
@@ -87,19 +85,19 @@ struct Head {
     value: (usize, usize),
 }
 
-/// An entry at which a cursor stands, without its key.
+/// The entry at which a cursor is, without its key.
 #[derive(Debug, Clone, Copy, Default)]
-struct Stand {
+struct Position {
     /// Where the entry starts.
     at: usize,
     /// Where the next entry starts.
     next: usize,
     /// Number of leading key bytes that the entry shares with the one before it.
     shared: usize,
-    /// Where the entry's value lies in the block.
+    /// The entry's value in the block: start and end.
     value: (usize, usize),
     handle: BlockHandle,
-    /// Bytes that the keys up to the end of the walk may have (SST-BLOCK-CURSOR-2).
+    /// Bytes that the remaining keys of this walk may have (SST-BLOCK-CURSOR-1).
     left: usize,
 }
 
@@ -110,27 +108,27 @@ pub(crate) struct BlockCursor<B> {
     parts: Parts,
     form: ValueForm,
     key_len_min: usize,
-    stand: Stand,
+    position: Position,
     key: Vec<u8>,
-    /// Whether it stands at an entry.
+    /// Whether the cursor is at an entry.
     pub(crate) valid: bool,
-    /// The entries from a restart up to the one that the last step back left, each with the place
-    /// of its key in `passed_keys`.
-    passed: Vec<(Stand, usize)>,
+    /// Entries from a restart up to the entry that the last step back has left, each with the place
+    /// of its key in `passed_keys`. So a walk back reads each entry only twice.
+    passed: Vec<(Position, usize)>,
     passed_keys: Vec<u8>,
 }
 
 impl<B: AsRef<[u8]>> BlockCursor<B> {
-    /// A cursor that stands nowhere. Keys shorter than `key_len_min` are damage.
+    /// A cursor that is at no entry. Keys shorter than `key_len_min` are damage.
     pub(crate) fn new(bytes: B, form: ValueForm, key_len_min: usize) -> Result<Self, Damage> {
-        let (parts, stand, key) = (parts(bytes.as_ref())?, Stand::default(), vec![]);
+        let (parts, position, key) = (parts(bytes.as_ref())?, Position::default(), vec![]);
         let (passed, passed_keys) = (vec![], vec![]);
         Ok(BlockCursor {
             bytes,
             parts,
             form,
             key_len_min,
-            stand,
+            position,
             key,
             valid: false,
             passed,
@@ -143,30 +141,30 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         &self.key
     }
 
-    /// The entry's value; of a handle without length, its bytes.
+    /// The entry's value; for a handle without length, the bytes of the handle.
     pub(crate) fn value(&self) -> &[u8] {
         self.bytes
             .as_ref()
-            .get(self.stand.value.0..self.stand.value.1)
+            .get(self.position.value.0..self.position.value.1)
             .unwrap_or_default()
     }
 
-    /// Where the entry's value lies in the block.
+    /// Offset of the entry's value in the block.
     pub(crate) fn value_at(&self) -> usize {
-        self.stand.value.0
+        self.position.value.0
     }
 
     /// The entry's value as a handle.
     pub(crate) fn handle(&self) -> Result<BlockHandle, Damage> {
         match self.form {
-            ValueForm::DeltaHandles => Ok(self.stand.handle),
+            ValueForm::DeltaHandles => Ok(self.position.handle),
             ValueForm::Plain => take_handle(self.value())
                 .map(|(handle, _)| handle)
                 .ok_or(Damage("no handle")),
         }
     }
 
-    /// Reads the lengths of the entry at `at`.
+    /// Reads the lengths of the entry at `at`, and checks that the entry is inside the block.
     fn head(&self, at: usize) -> Result<Head, Damage> {
         let entries = &self.bytes.as_ref()[..self.parts.entries_end];
         let rest = entries
@@ -197,58 +195,58 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         })
     }
 
-    /// Goes to the entry at `next`. `false`: there is none.
+    /// Moves to the next entry. `false`: there is none.
     pub(crate) fn advance(&mut self) -> Result<bool, Damage> {
         self.valid = false;
-        if self.stand.next >= self.parts.entries_end {
+        if self.position.next >= self.parts.entries_end {
             return Ok(false);
         }
-        let head = self.head(self.stand.next)?;
-        self.stand.at = self.stand.next;
+        let head = self.head(self.position.next)?;
+        self.position.at = self.position.next;
         if head.shared > self.key.len() {
             return Err(Damage("a key that shares more than the one before has"));
         }
-        self.stand.shared = head.shared;
+        self.position.shared = head.shared;
         self.key.truncate(head.shared);
         self.key
             .extend_from_slice(&self.bytes.as_ref()[head.key.0..head.key.1]);
         if self.key.len() < self.key_len_min {
             return Err(Damage("a key that is too short"));
         }
-        self.stand.value = head.value;
-        self.stand.next = head.value.1;
+        self.position.value = head.value;
+        self.position.next = head.value.1;
         if self.form == ValueForm::DeltaHandles {
             self.take_delta(head.shared)?;
         }
-        let left = self.stand.left.checked_sub(self.key.len());
-        self.stand.left = left.ok_or(Damage("keys that share more than 128 times the block"))?;
+        let left = self.position.left.checked_sub(self.key.len());
+        self.position.left = left.ok_or(Damage("keys that share more than 128 times the block"))?;
         self.valid = true;
         Ok(true)
     }
 
-    /// Reads a handle that has no length before it.
+    /// Reads a handle that is stored without its length.
     fn take_delta(&mut self, shared: usize) -> Result<(), Damage> {
         let damage = Damage("a handle that is none");
-        let rest = &self.bytes.as_ref()[self.stand.next..self.parts.entries_end];
+        let rest = &self.bytes.as_ref()[self.position.next..self.parts.entries_end];
         let left = if shared == 0 {
             let (handle, left) = take_handle(rest).ok_or(damage)?;
-            self.stand.handle = handle;
+            self.position.handle = handle;
             left.len()
         } else {
             let (delta, left) = take_varint(rest).ok_or(damage)?;
-            let BlockHandle { offset, size } = self.stand.handle;
+            let BlockHandle { offset, size } = self.position.handle;
             let next = offset
                 .checked_add(size)
                 .and_then(|end| end.checked_add(TRAILER_LEN));
             let offset = next.ok_or(damage)?;
-            self.stand.handle = BlockHandle {
+            self.position.handle = BlockHandle {
                 offset,
                 size: size.checked_add_signed(unzigzag(delta)).ok_or(damage)?,
             };
             left.len()
         };
-        self.stand.next = self.parts.entries_end - left;
-        self.stand.value.1 = self.stand.next;
+        self.position.next = self.parts.entries_end - left;
+        self.position.value.1 = self.position.next;
         Ok(())
     }
 
@@ -256,44 +254,44 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         u32_at(self.bytes.as_ref(), self.parts.restarts_at + 4 * index).unwrap_or(u32::MAX) as usize
     }
 
-    /// Makes the next step lead to the first entry of a restart.
+    /// Makes the first entry of a restart the next one.
     fn rewind(&mut self, index: usize) {
-        self.stand.next = self.restart(index);
-        self.stand.left = self.bytes.as_ref().len() * EXPANSION_MAX + EXPANSION_BASE;
+        self.position.next = self.restart(index);
+        self.position.left = self.bytes.as_ref().len() * EXPANSION_MAX + EXPANSION_BASE;
         self.key.clear();
         self.valid = false;
     }
 
-    /// Goes to the first entry.
+    /// Moves to the first entry.
     pub(crate) fn first(&mut self) -> Result<bool, Damage> {
         self.rewind(0);
-        if self.stand.next != 0 {
+        if self.position.next != 0 {
             return Err(Damage("the first restart is not the first entry"));
         }
         self.advance()
     }
 
-    /// Goes to the last entry. O(restart interval).
+    /// Moves to the last entry. O(restart interval).
     pub(crate) fn last(&mut self) -> Result<bool, Damage> {
         self.rewind(self.parts.restarts - 1);
         if self.parts.entries_end == 0 {
             return Ok(false);
         }
-        if self.stand.next >= self.parts.entries_end {
+        if self.position.next >= self.parts.entries_end {
             return Err(Damage("a restart after the last entry"));
         }
-        while self.advance()? && self.stand.next < self.parts.entries_end {}
+        while self.advance()? && self.position.next < self.parts.entries_end {}
         Ok(true)
     }
 
-    /// Goes to the first entry whose key is not `before` the wanted place. Those before it must
-    /// come first. O(log restarts + restart interval).
+    /// Moves to the first entry whose key is not `before` the place that the caller seeks. All keys
+    /// before that place must come first. O(log restarts + restart interval).
     pub(crate) fn seek(&mut self, before: impl Fn(&[u8]) -> bool) -> Result<bool, Damage> {
         self.valid = false;
         if self.parts.entries_end == 0 {
             return Ok(false);
         }
-        // Restarts below `low` start before the place, those from `high` on do not.
+        // Restarts below `low` begin before the place, restarts from `high` do not.
         let (mut low, mut high) = (0, self.parts.restarts);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -321,10 +319,10 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         Ok(false)
     }
 
-    /// Goes to the entry before the one at which the cursor stands. O(log restarts + restart
-    /// interval), and O(1) if the last step went back as well.
+    /// Moves to the entry before the current one. O(log restarts + restart interval), and O(1) if
+    /// the last step also went back.
     pub(crate) fn prev(&mut self) -> Result<bool, Damage> {
-        let end = self.stand.at;
+        let end = self.position.at;
         self.valid = false;
         if end == 0 {
             return Ok(false);
@@ -332,13 +330,13 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         if self
             .passed
             .last()
-            .is_none_or(|(stand, _)| stand.next != end)
+            .is_none_or(|(position, _)| position.next != end)
         {
             self.pass_up_to(end)?;
         }
         match self.passed.pop() {
-            Some((stand, key_at)) if stand.next == end => {
-                self.stand = stand;
+            Some((position, key_at)) if position.next == end => {
+                self.position = position;
                 self.key.clear();
                 self.key.extend_from_slice(&self.passed_keys[key_at..]);
                 self.passed_keys.truncate(key_at);
@@ -349,7 +347,7 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         }
     }
 
-    /// Keeps the entries from the last restart before `end` up to there.
+    /// Keeps the entries from the last restart before `end` up to `end`.
     fn pass_up_to(&mut self, end: usize) -> Result<(), Damage> {
         let (mut low, mut high) = (0, self.parts.restarts);
         while low < high {
@@ -363,8 +361,8 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         self.rewind(low.saturating_sub(1));
         self.passed.clear();
         self.passed_keys.clear();
-        while self.stand.next < end && self.advance()? {
-            self.passed.push((self.stand, self.passed_keys.len()));
+        while self.position.next < end && self.advance()? {
+            self.passed.push((self.position, self.passed_keys.len()));
             self.passed_keys.extend_from_slice(&self.key);
         }
         self.valid = false;
@@ -372,7 +370,7 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     }
 }
 
-/// Checks, during a walk over all entries, that the restarts ascend and that each is the start of
+/// Checks, during a walk over all entries, that restarts ascend and that each one is the start of
 /// an entry whose key is stored whole.
 #[derive(Debug, Default)]
 pub(crate) struct RestartCheck {
@@ -380,11 +378,11 @@ pub(crate) struct RestartCheck {
 }
 
 impl RestartCheck {
-    /// Called at each entry of the walk.
+    /// Call this at each entry of the walk.
     #[inline]
     pub(crate) fn meet<B: AsRef<[u8]>>(&mut self, cursor: &BlockCursor<B>) -> Result<(), Damage> {
-        if self.next < cursor.parts.restarts && cursor.restart(self.next) == cursor.stand.at {
-            if cursor.stand.shared != 0 {
+        if self.next < cursor.parts.restarts && cursor.restart(self.next) == cursor.position.at {
+            if cursor.position.shared != 0 {
                 return Err(Damage("a restart whose key is not whole"));
             }
             self.next += 1;
@@ -392,9 +390,9 @@ impl RestartCheck {
         Ok(())
     }
 
-    /// Called after the last entry.
+    /// Call this after the last entry.
     pub(crate) fn end<B: AsRef<[u8]>>(&self, cursor: &BlockCursor<B>) -> Result<(), Damage> {
-        // A block without entries has one restart, too.
+        // A block without entries has one restart.
         let parts = &cursor.parts;
         if self.next == parts.restarts || parts.entries_end == 0 && parts.restarts == 1 {
             return Ok(());
@@ -410,7 +408,7 @@ mod tests {
     use super::*;
     use crate::block_builder::BlockBuilder;
 
-    /// Counts how often it is looked at: at least once for each entry that is read.
+    /// Counts the reads of a block: at least one for each entry that is read.
     struct Counting<'a>(Vec<u8>, &'a Cell<usize>);
 
     impl AsRef<[u8]> for Counting<'_> {
@@ -420,7 +418,7 @@ mod tests {
         }
     }
 
-    /// With one restart each step back would read all entries before it again.
+    /// With one restart, each step back would read all earlier entries again.
     #[test]
     fn a_walk_back_reads_each_entry_a_few_times() {
         const ENTRIES: usize = 3000;

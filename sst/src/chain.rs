@@ -1,13 +1,13 @@
-//! The chain of trust: entries of a finished block against the digests that their table stored.
+//! The chain of trust: compares the entries of a finished block with the digests that their table
+//! stored.
 //!
 //! ```text
 //!   caller's digest -> table digest -> [stored digests of the flush entry] -> entries decoded from the block
 //!                                            block checksum, computed before -> the same bytes, written, read back
 //! ```
-//! * SST-CHAIN-1: the checksum is computed before the entries are compared. A flip before it is
-//!   found by the comparison, a flip after it by the checksum; there is no moment between the two.
-//! * SST-CHAIN-2: what is compared is decoded from the bytes that are written, decompressed if they
-//!   are compressed.
+//! * SST-CHAIN-1: a block's checksum is computed first. Then its entries are decoded from the bytes
+//!   that are written, decompressed if they are compressed, and compared. The comparison finds a
+//!   flip before the checksum, the checksum a flip after it. No moment is between the two.
 //!
 //! Pure functions; any thread.
 
@@ -17,7 +17,7 @@ use crate::error::{Damage, Result};
 use crate::internal_key::{TAIL_LEN, kind_of, sequence_of, split};
 use paranoid_memtable::integrity::StoredProtection;
 
-/// Compares each entry of a block with its stored digest. Returns the sum of their digests.
+/// Compares each entry of a block with its stored digests. Returns the sum of the digests.
 pub(crate) fn compare(block: &[u8], digests: &[StoredProtection]) -> Result<u64, Damage> {
     let mut cursor = BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)?;
     let mut sum = 0u64;
@@ -59,7 +59,7 @@ mod tests {
     use crate::internal_key::pack;
     use paranoid_memtable::Kind;
 
-    /// Each bit of a finished block in turn, before its checksum is computed: the comparison alone
+    /// Flips each bit of a finished block before its checksum is computed: the comparison alone
     /// finds it.
     #[test]
     fn every_bit_of_a_block_is_compared() {

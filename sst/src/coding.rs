@@ -1,16 +1,16 @@
-//! Numbers as RocksDB encodes them: little-endian words, varints, zigzag; and the place of a block,
-//! which is two of them.
+//! Numbers as RocksDB encodes them: little-endian words, varints, zigzag; and the handle of a
+//! block, which is two varints.
 //!
-//! Varints have seven bits per byte, lowest first; the high bit says that more follow. Encodings
-//! that are longer than needed are refused: no writer makes them, and a flipped continuation bit
-//! before a zero byte would go unnoticed.
+//! A varint has seven bits per byte, lowest first; the high bit says that more bytes follow.
+//! Encodings that are longer than needed are refused: no writer makes them, and a flipped
+//! continuation bit before a zero byte would not be noticed.
 //!
 //! Pure functions; any thread.
 
-/// Bytes of a block's trailer in the file.
+/// Length of a block's trailer in the file.
 pub(crate) const TRAILER_LEN: u64 = 5;
 
-/// Offset and size of a block in its file, without the block's trailer.
+/// The place of a block in its file: offset and size, without the block's trailer.
 ///
 /// ```
 /// use paranoid_sst::BlockHandle;
@@ -49,7 +49,7 @@ pub(crate) const fn varint_len(number: u64) -> usize {
     (70 - (number | 1).leading_zeros() as usize) / 7
 }
 
-/// The number at the start of `bytes` and what follows it.
+/// The number at the start of `bytes`, and the bytes after it.
 pub(crate) fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     if let [first, rest @ ..] = bytes
         && *first < 0x80
@@ -75,7 +75,7 @@ pub(crate) fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// Takes a varint of at most 32 bits from the front.
+/// A varint of at most 32 bits at the start of `bytes`, and the bytes after it.
 pub(crate) fn take_varint32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = take_varint(bytes)?;
     Some((u32::try_from(number).ok()?, rest))
@@ -87,14 +87,14 @@ pub(crate) fn put_handle(out: &mut Vec<u8>, handle: BlockHandle) {
     put_varint(out, handle.size);
 }
 
-/// Offset and size at the start of `bytes`, and what follows them.
+/// The handle at the start of `bytes`, and the bytes after it.
 pub(crate) fn take_handle(bytes: &[u8]) -> Option<(BlockHandle, &[u8])> {
     let (offset, rest) = take_varint(bytes)?;
     let (size, rest) = take_varint(rest)?;
     Some((BlockHandle { offset, size }, rest))
 }
 
-/// A signed number as an unsigned one: small magnitudes stay small.
+/// A signed number as an unsigned one: numbers near zero stay small.
 pub(crate) const fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }

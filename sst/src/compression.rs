@@ -1,35 +1,30 @@
-//! Compression of blocks: the type byte, and bytes back with their size bounded.
+//! Compression of blocks: the type byte, and decompression into bounded memory.
 //!
 //! ```text
 //!   type 0: the block        1 (snappy): a snappy block, which begins with its raw size
 //!   4, 5 (lz4): raw size (varint32; 8 bytes in format version 1) | lz4 block        7 (zstd): raw size (varint32) | frame
 //! ```
-//! * SST-COMPRESSION-1: a compressed block is kept only if it is at most 7/8 of the raw one, as
-//!   RocksDB does.
-//! * SST-COMPRESSION-2: the raw size that a block states is believed only as far as its format can
-//!   reach, before memory is taken: snappy 22 times, lz4 255 times, zstd 2^15 times (four bytes are
-//!   a block of 128 KiB).
-//!
-//! Pure functions; any thread. Not promised: that zstd's decoder takes no more than that. A frame
-//! that lies about its size makes it take up to 2^17 times the stored bytes before it is refused.
+//! Pure functions; any thread. Not promised: that zstd's decoder keeps to the bound of its result.
+//! A frame that lies about its size makes it take up to 2^17 times the stored bytes before it is
+//! refused.
 
 use std::borrow::Cow;
 
 use crate::coding::{take_varint32, u64_at};
 use crate::options::Compression;
 
-/// Type byte of blocks that are not compressed.
+/// The type byte of blocks that are not compressed.
 pub(crate) const RAW: u8 = 0;
 const SNAPPY: u8 = 1;
 const LZ4: u8 = 4;
 const LZ4_HC: u8 = 5;
 const ZSTD: u8 = 7;
 
-/// The first format version whose lz4 blocks are those of [`Compression::compress`].
+/// The first format version whose lz4 blocks have the form that [`Compression::compress`] writes.
 pub(crate) const PORTABLE_VERSION: u32 = 2;
 
-/// RocksDB's types, their names in the properties block, and whether they are read: the features
-/// decide.
+/// RocksDB's types, their names in the properties block, and whether this build reads them, which
+/// depends on the features.
 const TYPES: [(u8, &str, bool); 8] = [
     (RAW, "NoCompression", true),
     (SNAPPY, "Snappy", cfg!(feature = "snappy")),
@@ -44,14 +39,14 @@ const TYPES: [(u8, &str, bool); 8] = [
 /// Why a block was not decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The type is not known.
+    /// This build does not read the type.
     Unknown,
-    /// The bytes are not what this type makes.
+    /// The bytes are not a block of this type.
     Damaged,
 }
 
 impl Compression {
-    /// Its name in the properties block.
+    /// The name in the properties block.
     pub(crate) fn property(self) -> &'static str {
         match self {
             Compression::None => "NoCompression",
@@ -64,7 +59,8 @@ impl Compression {
         }
     }
 
-    /// The bytes to store for a block, and their type (SST-COMPRESSION-1).
+    /// The bytes to store for a block, and their type. As in RocksDB, a block stays raw unless
+    /// compression saves at least an eighth of it.
     pub(crate) fn compress(self, raw: &[u8]) -> (Cow<'_, [u8]>, u8) {
         let packed: Option<(Vec<u8>, u8)> = match self {
             Compression::None => None,
@@ -103,7 +99,7 @@ fn is_readable(compression: u8) -> bool {
         .any(|(kind, _, is_readable)| *kind == compression && *is_readable)
 }
 
-/// A type of compression as messages name it.
+/// The name of a compression type in messages.
 pub(crate) fn name(compression: u8) -> String {
     let known = TYPES.iter().find(|(kind, ..)| *kind == compression);
     format!(
@@ -112,7 +108,7 @@ pub(crate) fn name(compression: u8) -> String {
     )
 }
 
-/// A type that LevelDB's tables have and that is not read, as messages name it.
+/// The name in messages of a type that LevelDB's tables have and this crate does not read.
 pub(crate) fn foreign_to_leveldb(compression: u8) -> Option<String> {
     let name = match compression {
         RAW | SNAPPY => return None,
@@ -125,9 +121,9 @@ pub(crate) fn foreign_to_leveldb(compression: u8) -> Option<String> {
     ))
 }
 
-/// What a file's property says of its blocks that is not read here. RocksDB writes one of its names
-/// or, from format version 7 on, who compresses and the types in hexadecimal digits:
-/// `BuiltinV2;0407;`.
+/// The first compression that a file's property names and this build does not read. RocksDB writes
+/// one of its names, or, from format version 7, the compression manager and the types in
+/// hexadecimal digits: `BuiltinV2;0407;`.
 pub(crate) fn unreadable(property: &str) -> Option<String> {
     let kinds: Vec<u8> = match property.split_once(';') {
         Some(("" | "BuiltinV2", kinds)) => {
@@ -145,8 +141,7 @@ pub(crate) fn unreadable(property: &str) -> Option<String> {
     kinds.into_iter().find(|kind| !is_readable(*kind)).map(name)
 }
 
-/// Decompresses a stored block of this type, from a file of this format version
-/// (SST-COMPRESSION-2).
+/// Decompresses a stored block of this type, from a file of this format version.
 pub(crate) fn decompress(
     stored: &[u8],
     compression: u8,
@@ -174,6 +169,8 @@ fn expand(stored: &[u8], compression: u8, version: u32) -> Option<Vec<u8>> {
         _ => (rest, 255),
     };
     let len = usize::try_from(len)
+        // The raw size that a block states is compared with what its format can reach before memory
+        // is allocated. Four bytes of zstd can be a block of 128 KiB.
         .ok()
         .filter(|len| *len <= packed.len().saturating_mul(reach))?;
     let mut raw = vec![0; len];
@@ -192,7 +189,8 @@ fn expand(stored: &[u8], compression: u8, version: u32) -> Option<Vec<u8>> {
     (written == Some(len)).then_some(raw)
 }
 
-/// A second frame would make the decoder take memory for a window that is compared with nothing.
+/// Decompresses a single frame. A second frame would make the decoder allocate a window that is not
+/// compared with any limit.
 #[cfg(feature = "zstd")]
 fn one_frame(mut packed: &[u8], raw: &mut [u8]) -> Option<usize> {
     use ruzstd::decoding::{BlockDecodingStrategy::All, FrameDecoder};

@@ -4,10 +4,8 @@
 //!   index: | block 0 | block 1 | block 2 |          one block is in memory; it was verified when it was fetched
 //!                         `-> entry, entry, [entry], entry
 //! ```
-//! * SST-CURSOR-1: blocks ascend in the file as their entries do: a walk visits no byte twice and
-//!   therefore ends.
-//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may seek again. On an entry of a
-//!   kind that is not read it stands unseen: the move there is refused, a step from there goes on.
+//! After an error the cursor is at no entry, and may seek again. An entry of a kind that is not
+//! read is hidden: a move to it returns an error, and a step from it continues.
 //!
 //! One owner at a time; `Send`. A cursor holds its table.
 
@@ -20,7 +18,7 @@ use crate::internal_key::{DATA_KINDS, SEQUENCE_MAX, kind_of, sequence_of, split}
 use crate::table::SortedTable;
 use crate::table_source::BlockBytes;
 
-/// An entry of a table file, verified with its block. Borrows the cursor.
+/// An entry of a table file, verified with its block. It borrows the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableEntry<'a> {
     /// The user key.
@@ -33,16 +31,17 @@ pub struct TableEntry<'a> {
     pub value: &'a [u8],
 }
 
-/// A position in a table file, among entries as they are stored: every version, range deletions not
+/// A cursor over the entries of a table file as they are stored: every version, range deletions not
 /// applied.
 ///
-/// It shares its table, so it is `'static` and `Send`, and an engine can keep it as a source of a
-/// merging cursor: user keys ascend, sequence numbers descend within a key, and
-/// [`SortedTable::covering_tombstone`] says what range deletions of the file hide: a cursor is a
-/// [`SortedSource`](paranoid_memtable::scan::SortedSource) of a set's merging cursor. It stands at
-/// one entry or nowhere; one thread at a time moves it. One block is in memory, verified when it
-/// was fetched. A step costs O(entry) within a block; the first step of a block reads and verifies
-/// it. Steps back cost O(log restarts + restart interval).
+/// User keys ascend, and sequence numbers descend within a key. The cursor shares its table, so it
+/// is `'static` and `Send`, and an engine can keep it as a source of a merging cursor; for a set's
+/// merging cursor it is a [`SortedSource`](paranoid_memtable::scan::SortedSource).
+/// [`SortedTable::covering_tombstone`] returns what range deletions of the file hide.
+///
+/// The cursor is at one entry or at none. One thread at a time moves it. One block is in memory,
+/// and was verified when it was fetched. A step costs O(entry) within a block; the first step into
+/// a block reads and verifies it. A step back costs O(log restarts + restart interval).
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -97,7 +96,7 @@ struct Place<'k> {
 }
 
 impl Place<'_> {
-    /// Whether an internal key stands before the place.
+    /// Whether the place is after an internal key.
     fn is_after(&self, key: &[u8], global: Option<SequenceNumber>) -> bool {
         let Some((user_key, packed)) = split(key) else {
             return true;
@@ -121,19 +120,20 @@ impl TableCursor {
         }
     }
 
-    /// The table that it moves in.
+    /// The table of the cursor.
     pub(crate) fn table(&self) -> &SortedTable {
         &self.table
     }
 
-    /// The entry at which the cursor stands. O(1): nothing is copied.
+    /// The entry at the cursor. `None`: it is at no entry, or at one of a kind that is not read.
+    /// O(1): nothing is copied.
     #[must_use]
     pub fn entry(&self) -> Option<TableEntry<'_>> {
         self.stored()
             .filter(|entry| DATA_KINDS.contains(&entry.kind))
     }
 
-    /// The entry at which the cursor stands, of whatever kind.
+    /// The entry at the cursor, of any kind.
     pub(crate) fn stored(&self) -> Option<TableEntry<'_>> {
         let cursor = &self.data.as_ref().filter(|data| data.cursor.valid)?.cursor;
         let (user_key, packed) = split(cursor.key())?;
@@ -150,7 +150,7 @@ impl TableCursor {
         })
     }
 
-    /// The end of a move: refuses an entry of a kind that is not read.
+    /// Ends a move: refuses an entry of a kind that is not read.
     fn shown(&self) -> Result<()> {
         let foreign = self
             .stored()
@@ -158,30 +158,30 @@ impl TableCursor {
         foreign.map_or(Ok(()), |entry| Err(self.table.inner.not_read(entry.kind)))
     }
 
-    /// Whether the cursor is on an entry.
+    /// Whether the cursor is at an entry.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.entry().is_some()
     }
 
-    /// The block in which the cursor stands: its offset and size in the file in bytes, without the
+    /// The block of the current entry: its offset and size in the file in bytes, without the
     /// trailer.
     #[must_use]
     pub fn block(&self) -> Option<BlockHandle> {
         self.data.as_ref().map(|data| data.handle)
     }
 
-    /// Goes to the first entry, or nowhere if there is none. One block is read and verified.
+    /// Moves to the first entry, or to none in an empty file. One block is read and verified.
     ///
     /// # Errors
-    /// `Corruption`, `Io`: the cursor stands nowhere then. `NotSupported`, with number and name, at
-    /// an entry of a kind that is not read: a step goes on from there.
+    /// `Corruption`, `Io`: the cursor is then at no entry. `NotSupported`, with number and name, at
+    /// an entry of a kind that is not read: a step continues from there.
     pub fn first(&mut self) -> Result<()> {
         self.enter(BlockCursor::first, Way::Forward, None)?;
         self.shown()
     }
 
-    /// Goes to the last entry, or nowhere if there is none. One block is read and verified.
+    /// Moves to the last entry, or to none in an empty file. One block is read and verified.
     ///
     /// # Errors
     /// As [`first`](Self::first).
@@ -190,9 +190,9 @@ impl TableCursor {
         self.shown()
     }
 
-    /// Goes to the first entry of `user_key` with at most this sequence number, or to the first
-    /// entry of a later key. O(log blocks + log entries of a block); one block is read and
-    /// verified, two if the place is between them.
+    /// Moves to the first entry of `user_key` with at most this sequence number, or to the first
+    /// entry of a later key. O(log blocks + log entries of a block). One block is read and
+    /// verified, or two if the place is between blocks.
     ///
     /// # Errors
     /// As [`first`](Self::first).
@@ -201,7 +201,7 @@ impl TableCursor {
         self.shown()
     }
 
-    /// As [`seek`](Self::seek), to an entry of whatever kind.
+    /// Moves as [`seek`](Self::seek) does, to an entry of any kind.
     pub(crate) fn find(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.seek_place(&Place {
             user_key,
@@ -210,7 +210,7 @@ impl TableCursor {
         })
     }
 
-    /// Goes to the last entry of `user_key` with at least this sequence number, or to the last
+    /// Moves to the last entry of `user_key` with at least this sequence number, or to the last
     /// entry of an earlier key. Costs a [`seek`](Self::seek) and a step.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ impl TableCursor {
         }
     }
 
-    /// Goes to the next entry, or nowhere after the last one.
+    /// Moves to the next entry, or to none after the last one.
     ///
     /// # Errors
     /// As [`first`](Self::first).
@@ -246,7 +246,7 @@ impl TableCursor {
         self.shown()
     }
 
-    /// As [`next`](Self::next), to an entry of whatever kind.
+    /// Moves as [`next`](Self::next) does, to an entry of any kind.
     pub(crate) fn step(&mut self) -> Result<()> {
         if self.stored().is_none() {
             return Ok(());
@@ -258,7 +258,7 @@ impl TableCursor {
         self.enter(BlockCursor::advance, Way::Forward, left)
     }
 
-    /// Goes to the entry before, or nowhere before the first one.
+    /// Moves to the previous entry, or to none before the first one.
     ///
     /// # Errors
     /// As [`first`](Self::first).
@@ -291,8 +291,8 @@ impl TableCursor {
         self.enter(BlockCursor::advance, Way::Forward, left)
     }
 
-    /// Takes a step in the index and goes to the near end of the block there, or of the next one
-    /// that holds anything. `left` is the block that the walk comes from.
+    /// Takes a step in the index and moves to the first entry of the walk in the block there. Empty
+    /// blocks are skipped. `left` is the block that the walk comes from.
     fn enter(&mut self, step: Step, way: Way, mut left: Option<BlockHandle>) -> Result<()> {
         let mut more = self.in_index(step)?;
         let mut before = self.data.take();
@@ -317,8 +317,8 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Checks that the walk from one block to the next keeps its direction in the file
-    /// (SST-CURSOR-1).
+    /// Checks that the walk keeps its direction in the file from block to block. So it visits no
+    /// byte twice, and ends.
     fn check_way(
         &mut self,
         left: Option<BlockHandle>,
@@ -329,11 +329,11 @@ impl TableCursor {
             return Ok(());
         };
         let end = |handle: BlockHandle| handle.end();
-        let goes_on = match way {
+        let keeps_way = match way {
             Way::Forward => here.offset >= end(left),
             Way::Backward => end(here) <= left.offset,
         };
-        if goes_on {
+        if keeps_way {
             return Ok(());
         }
         self.data = None;
@@ -342,8 +342,8 @@ impl TableCursor {
         )))
     }
 
-    /// Fetches the block at which the index stands, unless that is `before`, the block that was
-    /// loaded.
+    /// Loads the block at the index cursor. `before` is the block that was loaded, which may be the
+    /// same one.
     fn load(&mut self, before: Option<Loaded>) -> Result<()> {
         let Some(index) = &self.index else {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The errors of files: one enum and one plain struct.
 //!
-//! Who may call what: all types here are plain data, `Send` and `Sync`.
-//! Not promised: the wording of messages. Match on variants and fields.
+//! All types are plain data, `Send` and `Sync`. Match on variants and fields: the wording of
+//! messages may change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::{fmt, io};
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// An error of this crate.
 ///
 /// ```
 /// use paranoid_sst::{Error, SortedTableOptions};
@@ -24,28 +24,28 @@ pub enum Error {
     /// it.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
-    /// An intact file that uses a feature which this reader does not know. The text names it.
+    /// An intact file that uses a feature which this reader does not support. The text names it.
     #[error("{file}: not supported: {feature}", file = file.display())]
     NotSupported {
         /// The file.
         file: Arc<Path>,
-        /// What it uses.
+        /// The feature that the file uses.
         feature: String,
     },
-    /// The operating system refused.
+    /// The operating system refused a call.
     #[error("{action} {path}", path = path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// With which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file, or a block that is about to become part of one, does not hold what was written.
     #[error("corruption: {0}")]
     Corruption(Corruption),
-    /// The memtable refused or is damaged.
+    /// The memtable refused a call, or is damaged.
     #[error(transparent)]
     Memtable(#[from] paranoid_memtable::Error),
 }
@@ -69,19 +69,19 @@ impl Error {
     }
 }
 
-/// Which part of a file.
+/// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum BlockKind {
-    /// The last 53 bytes, of a LevelDB table 48.
+    /// The footer: the last 53 bytes, or the last 48 of a LevelDB table.
     Footer,
-    /// The block that names the other ones.
+    /// The block that names the other blocks.
     Metaindex,
     /// The properties.
     Properties,
     /// The index.
     Index,
-    /// A filter: the Bloom filter that is asked, or one that is only verified.
+    /// A filter: the Bloom filter that gets use, or another one, which is only verified.
     Filter,
     /// The range tombstones.
     RangeDeletions,
@@ -89,26 +89,26 @@ pub enum BlockKind {
     Dictionary,
     /// A block of entries.
     Data,
-    /// Named in the metaindex by a name that says nothing to this reader.
+    /// A block that the metaindex names by a name unknown to this reader.
     Other,
 }
 
-/// Where a file does not hold what was written to it. No bytes of keys or values.
+/// A report of a file that does not hold what was written to it. It has no bytes of keys or values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Corruption {
     /// The file.
     pub file: Arc<Path>,
-    /// Which part of it.
+    /// The damaged part of the file.
     pub block: BlockKind,
-    /// Offset in the file: of the block, in the footer of the damaged field.
+    /// Offset in the file: of the block, or in the footer of the damaged field.
     pub offset: u64,
-    /// What does not hold.
+    /// The fact that does not hold.
     pub what: &'static str,
-    /// The value that was computed, and the one that the file holds, if two values differ.
+    /// The value that was computed and the value in the file, if two values differ.
     pub values: Option<(u64, u64)>,
-    /// If flipping one single bit explains the damage: that bit, counted from the block's start
-    /// (byte * 8 + bit).
+    /// The one bit whose flip explains the damage, if there is one. It is counted from the block's
+    /// start (byte times 8, plus bit).
     pub flipped_bit: Option<u64>,
 }
 
@@ -139,12 +139,12 @@ impl fmt::Display for Corruption {
 
 impl std::error::Error for Corruption {}
 
-/// What does not hold inside a block, before anybody knows which block of which file it is.
+/// Damage inside a block, before its block and file are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) &'static str);
 
 impl Damage {
-    /// The report: the block lies at `offset` of `file`.
+    /// Makes the report for a block at `offset` of `file`.
     #[cold]
     pub(crate) fn in_file(self, file: &Arc<Path>, block: BlockKind, offset: u64) -> Error {
         let (file, what) = (Arc::clone(file), self.0);

@@ -1,5 +1,5 @@
-//! RocksDB's full Bloom filters, which read one cache line per key: two forms, and the trailer says
-//! which.
+//! RocksDB's full Bloom filters, which read one cache line per key. The trailer says which of two
+//! forms a filter has.
 //!
 //! ```text
 //!   format version 5 and up:  line | line | .. (64 bytes each) | ff 00 probes 00 00
@@ -7,15 +7,7 @@
 //!   format versions 2 to 4:   line | line | .. (a power of two) | probes | lines (4)
 //!     line of a key: `BloomHash` mod lines; bits in it: the hash, and its rotation added a probe
 //! ```
-//! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB reads 0 to 5 bytes as
-//!   "matches nothing".
-//! * SST-FILTER-2: an unknown or damaged filter answers "maybe".
-//! * SST-FILTER-3: a file gets the form that the oldest reader of its format version knows. One
-//!   that does not know the form takes its marker for a number of probes, and denies keys that are
-//!   there.
-//!
-//! A builder has one owner; queries are pure functions. Not promised: resistance against chosen
-//! keys.
+//! A builder has one owner; queries are pure functions. Not promised: resistance to chosen keys.
 
 use crate::coding::u32_at;
 use crate::xxph3::xxph3;
@@ -69,7 +61,7 @@ fn bloom_hash(key: &[u8]) -> u32 {
     }
 }
 
-/// Probes by thousandths of bits per key: RocksDB's table.
+/// Number of probes by thousandths of bits per key: RocksDB's table.
 #[rustfmt::skip]
 const PROBES: [(u32, u32); 12] = [
     (2_080, 1), (3_580, 2), (5_100, 3), (6_640, 4), (8_300, 5), (10_070, 6),
@@ -84,19 +76,19 @@ fn probes(millibits: u32) -> u32 {
     }
 }
 
-/// What a trailer says of the bits before it.
+/// The form, probes and lines of a filter, as its trailer states them.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     form: Form,
     probes: u32,
     /// At least 1.
     lines: usize,
-    /// Bytes of a line: a power of two, [`LINE`] in the new form.
+    /// Bytes of a line: a power of two. In the new form it is [`LINE`].
     line_len: usize,
 }
 
 impl Shape {
-    /// The shape of a block, and its bits. `None`: of no form that is known, or damaged.
+    /// The shape of a block, and its bits. `None`: the form is unknown, or the block is damaged.
     fn of(block: &[u8]) -> Option<(Shape, &[u8])> {
         let (bits, trailer) = block.split_last_chunk::<TRAILER>()?;
         let (form, probes, lines) = match *trailer {
@@ -157,7 +149,7 @@ impl Shape {
     }
 }
 
-/// Collects hashes, since the filter's size follows from their number.
+/// Collects the hashes of keys. The size of the filter follows from their number.
 #[derive(Debug)]
 pub(crate) struct FilterBuilder {
     form: Form,
@@ -166,7 +158,9 @@ pub(crate) struct FilterBuilder {
 }
 
 impl FilterBuilder {
-    /// A filter for a file of this format version (SST-FILTER-3).
+    /// A filter in the form that the oldest reader of this format version knows. A reader that does
+    /// not know a form takes its marker for a number of probes, and denies keys that are in the
+    /// file.
     pub(crate) fn new(millibits: u32, format_version: u32) -> Self {
         let form = if format_version < 5 {
             Form::Old
@@ -180,7 +174,7 @@ impl FilterBuilder {
         }
     }
 
-    /// Adds a user key. Versions of one key come one after the other and count once.
+    /// Adds a user key. Versions of one key are adjacent, and count once.
     #[inline]
     pub(crate) fn add(&mut self, user_key: &[u8]) {
         let hash = self.form.hash(user_key);
@@ -194,7 +188,8 @@ impl FilterBuilder {
         self.hashes.len() as u64
     }
 
-    /// The block, if there is any key (SST-FILTER-1).
+    /// The block, if the filter has a key. It has at least one line: RocksDB reads 0 to 5 bytes as
+    /// "matches nothing".
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
         if self.hashes.is_empty() {
             return None;
@@ -204,7 +199,7 @@ impl FilterBuilder {
                 let bits_per_key = (self.millibits + 500) / 1000;
                 // RocksDB counts in 32 bits.
                 let bits = (self.len() * u64::from(bits_per_key)).min(0xffff_0000);
-                // An odd number, so that all bits of a hash decide about its line.
+                // The number is odd, so that all bits of a hash choose its line.
                 (
                     bits.div_ceil(LINE_BITS) | 1,
                     (bits_per_key * 69 / 100).clamp(1, 30),
@@ -240,7 +235,8 @@ impl FilterBuilder {
     }
 }
 
-/// Whether the file of this filter block may hold a user key.
+/// Whether the file of this filter block may hold a user key. An unknown or damaged filter answers
+/// `true`.
 pub(crate) fn may_hold(block: &[u8], user_key: &[u8]) -> bool {
     let Some((shape, bits)) = Shape::of(block) else {
         return true;
@@ -330,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Processors with lines of 128 bytes wrote files, too.
+    /// Processors with cache lines of 128 bytes wrote files too.
     #[test]
     fn lines_of_other_processors() {
         let (lines, line_len, probes) = (3usize, 128usize, 6);

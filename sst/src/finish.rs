@@ -1,10 +1,6 @@
 //! Completes a file: filter, index, range deletions, properties, metaindex, footer; then sync, read
 //! back, rename.
 //!
-//! * SST-FINISH-1: the file has its name only once it is whole, synced, and (if asked for) read
-//!   back and found equal: every block verified, every entry counted and its digest added up, the
-//!   sums compared with those of the entries that came in.
-//!
 //! One owner.
 
 use std::collections::BTreeMap;
@@ -30,7 +26,8 @@ use crate::writer::{Purpose, SortedTableWriter, seal};
 
 /// Names in the metaindex.
 pub(crate) const FILTER: &[u8] = b"fullfilter.rocksdb.BuiltinBloomFilter";
-/// How the names of filters begin: full ones, those of blocks or of prefixes, partitioned ones.
+/// The first part of a filter's name: full filters, filters of blocks or prefixes, partitioned
+/// ones.
 pub(crate) const FILTERS: [&[u8]; 3] = [b"fullfilter.", b"filter.", b"partitionedfilter."];
 pub(crate) const INDEX: &[u8] = b"rocksdb.index";
 pub(crate) const PROPERTIES: &[u8] = b"rocksdb.properties";
@@ -42,8 +39,7 @@ pub(crate) const DICTIONARY: &[u8] = b"rocksdb.compression_dict";
 const COMPRESSION_OPTIONS: &str = "window_bits=-14; level=32767; strategy=0; max_dict_bytes=0; \
     zstd_max_train_bytes=0; enabled=0; max_dict_buffer_bytes=0; use_zstd_dict_trainer=1; ";
 
-/// What was written, as [`SortedTableWriter::finish`] returns it: all that a manifest needs. Sizes
-/// are bytes.
+/// The result of [`SortedTableWriter::finish`]: all that a manifest needs. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
@@ -51,27 +47,28 @@ pub struct Written {
     pub path: PathBuf,
     /// Size of the file.
     pub file_size: u64,
-    /// Entries without range deletions.
+    /// Number of entries without range deletions.
     pub entries: u64,
-    /// Range deletions.
+    /// Number of range deletions.
     pub range_deletions: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub data_blocks: u64,
     /// Bytes of data blocks with their trailers.
     pub data_size: u64,
     /// Bytes of the index block with its trailer.
     pub index_size: u64,
-    /// Bytes of the filter block. 0: there is none.
+    /// Bytes of the filter block. 0: the file has no filter.
     pub filter_size: u64,
     /// Smallest and largest sequence number.
     pub sequences: Option<(SequenceNumber, SequenceNumber)>,
-    /// Smallest user key, and the end: the largest user key of an entry (`Included`) or, if that is
-    /// before it, the last end of a range deletion, which deletes up to it (`Excluded`). What
-    /// `LevelSource` of `paranoid-set` takes; a manifest stores the kind of the end in a byte.
+    /// The smallest user key and the end of the file's keys. The end is the largest user key of an
+    /// entry (`Included`), or the last end of a range deletion if that is after it (`Excluded`).
+    /// `LevelSource` of `paranoid-set` takes these bounds; a manifest stores the kind of the end in
+    /// a byte.
     pub bounds: Option<(Vec<u8>, Bound<Vec<u8>>)>,
 }
 
-/// Sizes that the properties state.
+/// Sizes for the properties.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     data: u64,
@@ -82,12 +79,12 @@ struct Sizes {
 }
 
 impl<S: Storage> SortedTableWriter<S> {
-    /// Ends the file: the blocks after the data, sync, read back unless that was switched off, and
-    /// its name (SST-FINISH-1).
+    /// Ends the file: writes the blocks after the data, syncs, reads the file back unless
+    /// `verify_after_write` is off, and renames it.
     ///
     /// # Errors
-    /// `InvalidArgument` for a file without any entry; `Corruption` if a block, or what was read
-    /// back, is not what came in; `Io`. There is no file then.
+    /// `InvalidArgument` for a file without any entry; `Corruption` if a block, or the file that
+    /// was read back, is not what came in; `Io`. There is no file then.
     pub fn finish(mut self) -> Result<Written> {
         self.end_data()?;
         if self.counts.points + self.counts.range_deletions == 0 {
@@ -238,7 +235,7 @@ impl<S: Storage> SortedTableWriter<S> {
         all
     }
 
-    /// Syncs, reads back and publishes the file.
+    /// Syncs the file, reads it back and renames it (SST-NEW-FILE-1).
     fn complete(mut self, sizes: &Sizes) -> Result<Written> {
         self.out.seal()?;
         if self.options.verify_after_write {
@@ -260,8 +257,8 @@ impl<S: Storage> SortedTableWriter<S> {
         })
     }
 
-    /// Reads every block of the sealed file and compares sums with those of the entries that came
-    /// in.
+    /// Reads every block of the sealed file again, and compares the counts and the sum of the
+    /// digests with those of the entries that came in.
     fn read_back(&self) -> Result<()> {
         let table = SortedTable::from_source(&self.out.name, self.out.read_back()?)?;
         let read = table.verify()?;

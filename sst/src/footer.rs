@@ -6,20 +6,8 @@
 //!   versions 6, 7  | kind (1) | 3e 00 7a 00 | checksum (4) | base (4) | metaindex size (4)
 //!                  | reserved (16) | must be zero (8)                              | version (4) | magic (8)
 //! ```
-//! * SST-FOOTER-1: the bytes are those of RocksDB and never change. All numbers are little-endian.
-//! * SST-FOOTER-2: a decoded footer of versions 1 to 5 encodes to the same bytes: varints are as
-//!   short as possible, and padding is zero, in version 0 too. These footers have no checksum, and
-//!   without this rule one flipped bit of the version turns a footer of version 6 into one of
-//!   version 4 with other handles.
-//! * SST-FOOTER-3: a block that a decoded handle names, with its trailer, ends at or before the
-//!   footer. In versions 6 and 7 the metaindex block ends exactly at the footer; in LevelDB's
-//!   tables the metaindex, the index and the footer follow each other without a gap, and a flipped
-//!   bit of a handle shows.
-//! * SST-FOOTER-4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as
-//!   zero, plus the modifier of the footer's own offset.
-//!
-//! Plain data and pure functions; any thread. Not promised: the value of the reserved bytes, which
-//! are written as zero. Version 0 is only read.
+//! All numbers are little-endian. Plain data and pure functions; any thread. Not promised: the
+//! value of the reserved bytes, which are written as zero. Version 0 is only read.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -35,7 +23,7 @@ use crate::error::{BlockKind, Corruption, Error, Result};
 const LEN: usize = Footer::LEN;
 const VERSION_MAX: u32 = 7;
 const VERSION_WITH_CONTEXT: u32 = 6;
-/// RocksDB's number for the format of LevelDB, which its own first releases wrote.
+/// RocksDB's number for the format of LevelDB. RocksDB's own first releases wrote it too.
 pub(crate) const LEVELDB_VERSION: u32 = 0;
 
 const BLOCK_BASED: u64 = 0x88e2_41b7_85f4_cff7;
@@ -58,15 +46,15 @@ const METAINDEX_SIZE_AT: usize = 13;
 const ZEROS_AT: usize = 33;
 const VERSION_AT: usize = 41;
 const MAGIC_AT: usize = 45;
-/// Where the shorter footer of version 0 begins.
+/// Where the shorter footer of version 0 begins in the last 53 bytes.
 const LEVELDB_AT: usize = 5;
 
 const _: () = assert!(
     METAINDEX_SIZE_AT + 4 + 16 == ZEROS_AT && ZEROS_AT + 8 == VERSION_AT && MAGIC_AT + 8 == LEN
 );
 
-/// The last 53 bytes of a table file, 48 of a LevelDB table: the format version, how its blocks are
-/// checked, and where its metaindex block is.
+/// The last 53 bytes of a table file, or the last 48 of a LevelDB table: the format version, the
+/// checksum of its blocks, and the place of its metaindex block.
 ///
 /// ```
 /// use std::{num::NonZeroU32, path::Path, sync::Arc};
@@ -96,17 +84,18 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Length in bytes of a footer that is written, and of those that [`decode`](Self::decode)
-    /// takes.
+    /// Length in bytes of a footer that [`encode`](Self::encode) writes and
+    /// [`decode`](Self::decode) takes.
     pub const LEN: usize = 53;
 
-    /// A footer of format version 1 to 5, which names the index block, or of version 6 or 7, whose
-    /// checks have a context and whose metaindex block, the last one of the file, names the index.
+    /// Makes a footer. One of format version 1 to 5 names the index block. One of version 6 or 7
+    /// has checks with a context; its metaindex block is the last one of the file, and names the
+    /// index.
     ///
     /// # Errors
-    /// `InvalidArgument` for another version, for an index or a context that the version has not,
-    /// for a kind of checksum that RocksDB has not, and for a metaindex block of 4 GiB or more in
-    /// versions 6 and 7.
+    /// `InvalidArgument` for another version, for an index or a context that the version does not
+    /// have, for a checksum kind that RocksDB does not have, and for a metaindex block of 4 GiB or
+    /// more in versions 6 and 7.
     pub fn new(
         format_version: u32,
         checks: BlockChecks,
@@ -141,7 +130,7 @@ impl Footer {
     }
 
     /// The format version: 1 to 7, or 0 for the format of LevelDB, which RocksDB's first releases
-    /// wrote, too.
+    /// wrote too.
     #[must_use]
     pub const fn format_version(&self) -> u32 {
         self.format_version
@@ -159,8 +148,8 @@ impl Footer {
         self.metaindex
     }
 
-    /// The place of the index block; `None` from format version 6 on, where the metaindex block
-    /// names it.
+    /// The place of the index block. `None` from format version 6: there the metaindex block names
+    /// it.
     #[must_use]
     pub const fn index(&self) -> Option<BlockHandle> {
         self.index
@@ -175,8 +164,8 @@ impl Footer {
         }
     }
 
-    /// Whether metaindex, index and this footer are the end of the file, as LevelDB writes them
-    /// (SST-FOOTER-3).
+    /// Whether the metaindex, the index and this footer end the file without a gap, as LevelDB
+    /// writes them. A flipped bit in one of their handles makes a gap.
     pub(crate) fn is_last_of_leveldb(&self, footer_offset: u64) -> bool {
         self.index.is_some_and(|index| {
             self.metaindex.end() == index.offset && index.end() == footer_offset
@@ -186,9 +175,9 @@ impl Footer {
     /// The bytes to write at `footer_offset` of the file.
     ///
     /// # Errors
-    /// `InvalidArgument` for a footer that was decoded from a LevelDB table; if a block with its
-    /// trailer would end after `footer_offset`, or, in versions 6 and 7, if the metaindex block
-    /// does not end exactly there.
+    /// `InvalidArgument` for a footer that was decoded from a LevelDB table, if a block with its
+    /// trailer would end after `footer_offset`, or if the metaindex block of version 6 or 7 does
+    /// not end exactly there.
     pub fn encode(&self, footer_offset: u64) -> Result<[u8; LEN]> {
         if self.format_version == LEVELDB_VERSION {
             return Err(Error::InvalidArgument(
@@ -217,7 +206,7 @@ impl Footer {
                     .map_or(0, NonZeroU32::get)
                     .to_le_bytes(),
             );
-            // `new` admits only sizes that fit four bytes.
+            // `new` refuses a size that needs more than four bytes.
             bytes.extend(&self.metaindex.size.to_le_bytes()[..4]);
         }
         bytes.resize(VERSION_AT, 0);
@@ -233,17 +222,21 @@ impl Footer {
     }
 
     /// Reads the last 53 bytes of a file, which are at `footer_offset`; `file` is its name in
-    /// reports. The footer of a LevelDB table is the last 48 of these bytes. Arbitrary bytes are
-    /// safe. O(1).
+    /// reports. The footer of a LevelDB table is the last 48 of these bytes. The bytes may be
+    /// arbitrary. O(1).
     ///
     /// # Errors
-    /// `Corruption` for: an unknown magic number, format version (also a later one that one flipped
-    /// bit explains) or checksum kind, a malformed handle, a block that ends after the footer,
-    /// padding that is not zero; in versions 6 and 7 also a wrong extended magic, a base of zero,
-    /// and a checksum that does not agree. `offset` is that of the field, or for the checksum that
-    /// of the footer; `flipped_bit` names the one bit whose flip explains the damage, if there is
-    /// one. `NotSupported` for plain and cuckoo tables, tables of Pebble's own formats, for
-    /// versions 8 to 255 and for reserved bytes that a later format sets.
+    /// `Corruption` for:
+    /// * an unknown magic number, format version or checksum kind. A version after 7 is corruption
+    ///   if one flipped bit explains it;
+    /// * a malformed handle, a block that ends after the footer, padding that is not zero;
+    /// * in versions 6 and 7, a wrong extended magic, a base of zero, or a wrong checksum.
+    ///
+    /// In the report, `offset` is that of the damaged field, or of the footer for its checksum.
+    /// `flipped_bit` is the one bit whose flip explains the damage, if there is one.
+    ///
+    /// `NotSupported` for plain and cuckoo tables, tables of Pebble's own formats, versions 8 to
+    /// 255, and reserved bytes that a later format sets.
     pub fn decode(file: &Arc<Path>, bytes: &[u8; LEN], footer_offset: u64) -> Result<Footer> {
         Tail {
             file,
@@ -255,7 +248,7 @@ impl Footer {
     }
 }
 
-/// The end of a file.
+/// The last 53 bytes of a file.
 #[derive(Debug, Clone, Copy)]
 struct Tail<'a> {
     file: &'a Arc<Path>,
@@ -303,7 +296,10 @@ impl Tail<'_> {
         self.decode_plain(version, kind, 1..VERSION_AT)
     }
 
-    /// The two handles in these bytes, and zeros up to their end (SST-FOOTER-2).
+    /// Reads two handles, and zeros up to the end of `place`. The footers of versions 0 to 5 have
+    /// no checksum, so a decoded footer must encode to the same bytes: varints are as short as
+    /// possible, and padding is zero. Otherwise one flipped bit of the version would turn a footer
+    /// of version 6 into one of version 4 with other handles.
     fn decode_plain(
         self,
         format_version: u32,
@@ -360,7 +356,8 @@ impl Tail<'_> {
         Footer::new(version, checks, BlockHandle { offset, size }, None)
     }
 
-    /// The handle at the start of `place`, and what follows it there (SST-FOOTER-3).
+    /// The handle at the start of `place`, and the rest of `place`. The block with its trailer must
+    /// end at or before the footer.
     fn handle(&self, place: Range<usize>) -> Result<(BlockHandle, Range<usize>)> {
         let bytes = &self.bytes[place.clone()];
         let Some((handle, rest)) = take_handle(bytes) else {
@@ -378,7 +375,8 @@ impl Tail<'_> {
         u32_at(self.bytes, at).unwrap_or(0)
     }
 
-    /// A version that this crate does not know is a later one, unless one flipped bit explains it.
+    /// Reports a version that this crate does not know as a later one, unless one flipped bit
+    /// explains it.
     #[cold]
     fn unknown_version(self, version: u32) -> Error {
         let is_footer = |bit: &usize| {
@@ -434,7 +432,8 @@ impl Tail<'_> {
     }
 }
 
-/// SST-FOOTER-4: the footer's checksum, computed with the checksum field as zero.
+/// The footer's checksum. It covers all 53 bytes, with zeros in place of the checksum itself, and
+/// adds the modifier of the footer's own offset.
 fn own_checksum(bytes: &[u8; LEN], checks: &BlockChecks, at: u64) -> u32 {
     let mut copy = *bytes;
     copy[CHECKSUM_AT..BASE_AT].fill(0);
@@ -444,7 +443,7 @@ fn own_checksum(bytes: &[u8; LEN], checks: &BlockChecks, at: u64) -> u32 {
         .wrapping_add(checks.modifier(at))
 }
 
-/// Whether the checksum of `bytes`, taken as a footer with context, agrees.
+/// Whether the checksum of `bytes` is right, if they are a footer with a context.
 #[cold]
 fn own_checksum_holds(bytes: &[u8; LEN], at: u64) -> bool {
     let kind = ChecksumKind::try_from(bytes[0]).ok();

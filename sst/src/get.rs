@@ -1,15 +1,12 @@
-//! Gets: what a table says about a key at a snapshot.
-//!
-//! Range deletions are asked before the filter: they may delete a key that the filter denies. Any
-//! thread.
+//! Gets: looks up a key at a snapshot. Any thread.
 
 use crate::error::Result;
 use crate::table::SortedTable;
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::{Kind, Lookup, SequenceNumber};
 
-/// The merge operands that a table has of a key, newest first, each with its sequence number, and
-/// what they stand on.
+/// The merge operands of a key in a table, each with its sequence number, newest first, and what
+/// they apply to.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, Lookup};
@@ -26,28 +23,27 @@ use paranoid_memtable::{Kind, Lookup, SequenceNumber};
 /// let table = SortedTable::open(&path)?;
 /// let Lookup::Merge(MergeOperands { operands, base }) = table.get(b"count", 9)? else { panic!() };
 /// assert_eq!(operands, [(5, b"+2".to_vec()), (4, b"+1".to_vec())]);
-/// assert_eq!(base, Base::Below);                      // what they stand on is in an older table
+/// assert_eq!(base, Base::Below);                      // their base is in an older table
 /// assert!(matches!(table.get(b"gone", 9)?, Lookup::Deleted { sequence: 3, .. }));
 /// assert_eq!(table.get(b"gone", 2)?, Lookup::NotFound);
 /// # Ok::<(), paranoid_sst::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeOperands {
-    /// The operands, each with its sequence number.
+    /// The operands, newest first, each with its sequence number.
     pub operands: Vec<(SequenceNumber, Vec<u8>)>,
-    /// What is below the last one.
+    /// The base that the oldest operand applies to.
     pub base: Base<Vec<u8>>,
 }
 
-/// What a table says about a key: a copy of the value with its sequence number, or copies of merge
-/// operands.
+/// The answer for a key: a copy of the value with its sequence number, or copies of merge operands.
 type Found = Lookup<(SequenceNumber, Vec<u8>), MergeOperands>;
 
 impl SortedTable {
-    /// What the table says about `user_key` to a reader at `snapshot`, with copies of the value or
-    /// the operands: range deletions first, then the filter, which answers most absent keys, then
-    /// the newest entry up to the snapshot. O(log blocks), and one block read and verified, more
-    /// only where merge operands go on in the next one. Any thread.
+    /// Looks up `user_key` for a reader at `snapshot`, and copies the value or the operands. It
+    /// asks the range deletions, then the filter, which answers most absent keys, then the newest
+    /// entry up to the snapshot. O(log blocks), and one block read and verified; more blocks only
+    /// if merge operands continue in the next one. Any thread.
     ///
     /// # Errors
     /// `Corruption` with file, offset and block; `Io`; `NotSupported`, with number and name, for an
@@ -57,6 +53,7 @@ impl SortedTable {
     }
 
     fn find(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<Found> {
+        // Before the filter: a range deletion may delete a key that the filter denies.
         let covering = self.covering_tombstone(user_key, snapshot)?;
         let none = match covering {
             Some(sequence) => Lookup::Deleted {
@@ -73,7 +70,7 @@ impl SortedTable {
         cursor.find(user_key, snapshot)?;
         let mut operands = vec![];
         while let Some(entry) = cursor.stored().filter(|entry| entry.user_key == user_key) {
-            // In an ingested file range deletions have the sequence number of the entries and
+            // In an ingested file, range deletions have the sequence number of the entries and
             // delete none of them.
             if covering.is_some_and(|covering| covering > entry.sequence) {
                 break;
@@ -105,7 +102,7 @@ impl SortedTable {
     }
 
     /// Looks up each of `keys`, in their order, as [`get`](Self::get) does. Damage under one key
-    /// fails no other.
+    /// fails no other lookup.
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -117,7 +114,7 @@ impl SortedTable {
     }
 }
 
-/// `alone` without operands, else the operands on `base`.
+/// The operands on `base`, or `alone` if there are no operands.
 pub(crate) fn answer(
     operands: Vec<(SequenceNumber, Vec<u8>)>,
     base: Base<Vec<u8>>,

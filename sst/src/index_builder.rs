@@ -1,10 +1,8 @@
 //! Builds the index: a separator and a handle for each data block.
 //!
-//! * SST-INDEX-BUILDER-1: the index holds user keys where the format version allows it (3 and up),
-//!   and internal keys as soon as one user key stands at the end of a block and at the start of the
-//!   next. Both forms are possible until the end, so separators are kept whole.
-//! * SST-INDEX-BUILDER-2: from format version 4 on handles are stored without a length, and relative
-//!   where a key shares a prefix.
+//! The index holds user keys where the format version allows it (3 and up). It holds internal keys
+//! if a block ends with the user key with which the next block begins. This is known only at the
+//! end, so separators are kept whole.
 //!
 //! One owner.
 
@@ -14,7 +12,7 @@ use crate::internal_key::user_key;
 use crate::options::{IndexShortening, SortedTableOptions};
 use crate::separator::{same_user_key, separator};
 
-/// What the properties have to say about an index.
+/// The form of an index, which the properties state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexForm {
     pub(crate) user_keys: bool,
@@ -51,7 +49,8 @@ impl IndexBuilder {
         }
     }
 
-    /// A block that ends with the internal key `last`; `next` starts the one after it.
+    /// Adds a block that ends with the internal key `last`; `next` is the first key of the next
+    /// block.
     pub(crate) fn add(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
         if next.is_some_and(|next| same_user_key(last, next)) {
             self.form.user_keys = false;
@@ -69,12 +68,12 @@ impl IndexBuilder {
         self.rows.push((self.keys.len(), handle));
     }
 
-    /// How many blocks there are.
+    /// Number of data blocks.
     pub(crate) fn len(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// The block, and which form it has.
+    /// The index block, and its form.
     pub(crate) fn finish(self) -> (Vec<u8>, IndexForm) {
         let mut block = BlockBuilder::new(self.interval, self.form.values);
         let (mut start, mut before) = (0, BlockHandle::default());

@@ -1,18 +1,13 @@
-//! Files to be ingested: one entry per key, every sequence number 0.
+//! Writes files for ingestion: one entry per key, every sequence number 0.
 //!
 //! ```text
 //!   first pass   range deletions of the table, cut into fragments
-//!   second pass  versions of a key, newest first -> what a read would say -> put, delete or a single merge operand
+//!   second pass  versions of a key, newest first -> what a read returns -> put, delete or a single merge operand
 //!                  covered by a range deletion of the table   left out (the file's range deletions would not hide it)
-//!                  merge operands over a base                 the operator's answer, a put
-//!                  several merge operands over nothing        the operator's partial answer, a merge
+//!                  merge operands over a base                 the result of the operator, a put
+//!                  several merge operands over nothing        the partial result of the operator, a merge
 //!                  single delete                              a delete
 //! ```
-//! * SST-INGEST-1: merge operands that cannot be combined are an error that names them, and no file
-//!   is made.
-//! * SST-INGEST-2: puts, deletes and lone operands keep the digests that their table stored:
-//!   sequence number and kind are exchanged by XOR. What an operator made starts a new chain.
-//!
 //! One owner.
 
 use std::path::Path;
@@ -29,9 +24,9 @@ use crate::options::SortedTableOptions;
 use crate::storage::{Disk, Storage};
 use crate::writer::{Purpose, SortedTableWriter};
 
-/// Combines merge operands, as the database that ingests the file does. Called by the thread that
-/// writes the file, for one key after the other. What it answers begins a new chain of trust: its
-/// digest is computed from the answer.
+/// Combines merge operands as the database that ingests the file does. The thread that writes the
+/// file calls it, for one key after the other. A result begins a new chain of trust: its digest is
+/// computed from the result.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -57,7 +52,7 @@ use crate::writer::{Purpose, SortedTableWriter};
 /// ```
 pub trait MergeOperator {
     /// Applies `operands` (oldest first) to `base`, which is `None` for a key without a value.
-    /// `None`: they cannot be combined.
+    /// `None`: the operands cannot be combined.
     fn full_merge(
         &self,
         user_key: &[u8],
@@ -65,8 +60,8 @@ pub trait MergeOperator {
         operands: &[&[u8]],
     ) -> Option<Vec<u8>>;
 
-    /// One operand that does what `operands` (oldest first) do one after the other. `None`
-    /// (default): there is none.
+    /// Combines `operands` (oldest first) into one operand with the same effect. `None` (default):
+    /// there is no such operand.
     fn partial_merge(&self, user_key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (user_key, operands);
         None
@@ -74,7 +69,7 @@ pub trait MergeOperator {
 }
 
 /// Writes a frozen table to a file for RocksDB's `IngestExternalFile`: the newest state of each
-/// key, at sequence 0. Older versions do not survive that. Verifies the table once, and twice if it
+/// key, at sequence 0. Older versions are left out. The table is verified once, and twice if it
 /// holds range deletions.
 ///
 /// ```
@@ -96,7 +91,8 @@ pub trait MergeOperator {
 ///
 /// # Errors
 /// `InvalidArgument`, which names the entry, for merge operands that cannot be combined and for
-/// what RocksDB cannot hold; `Corruption` and `Memtable` for damage; `Io`. There is no file then.
+/// what RocksDB cannot hold; `Corruption` and `Memtable` for damage; `Io`. After an error there is
+/// no file.
 pub fn ingestible(
     table: &ImmutableMemTable,
     path: impl AsRef<Path>,
@@ -106,7 +102,7 @@ pub fn ingestible(
     ingestible_in(Disk, table, path, options, operator)
 }
 
-/// As [`ingestible`], in another storage than the machine's file system.
+/// Writes a file as [`ingestible`] does, to a storage other than the machine's file system.
 ///
 /// # Errors
 /// As [`ingestible`].
@@ -213,7 +209,7 @@ impl<S: Storage> Newest<'_, S> {
         }
         key.answered = true;
         if !covered {
-            // Custom kinds are refused here, with the sequence number that the table knows them by.
+            // Custom kinds are refused here, with the sequence number that they have in the table.
             let value_len = entry.value.len() as u64;
             limits().check(entry.user_key, entry.sequence, entry.kind, value_len)?;
         }
@@ -245,7 +241,7 @@ impl<S: Storage> Newest<'_, S> {
         })
     }
 
-    /// The newest range deletion of the table over a key. Keys ascend from call to call.
+    /// The newest range deletion of the table over a key. Keys must ascend from call to call.
     fn covering(&mut self, user_key: &[u8]) -> Option<SequenceNumber> {
         let ranges = &self.ranges.0;
         while ranges
@@ -258,13 +254,13 @@ impl<S: Storage> Newest<'_, S> {
         (start.as_slice() <= user_key).then_some(*sequence)
     }
 
-    /// Ends the current key. What is left are operands without a base in this table.
+    /// Ends the current key. The operands that are left have no base in this table.
     fn end_key(&mut self) -> Result<()> {
         let Some(key) = self.key.take().filter(|key| !key.answered) else {
             return Ok(());
         };
-        // A range deletion of this table that is older than the operands deletes what older tables
-        // hold.
+        // An older range deletion of this table deletes what older tables hold, so the operands
+        // have no base at all.
         if self.operator.is_some() && self.covering(&key.user_key).is_some() {
             return self.merge_over(&key, None);
         }
@@ -312,7 +308,7 @@ impl Current {
     }
 }
 
-/// The error for operands that cannot be combined (SST-INGEST-1).
+/// The error for operands that cannot be combined. It ends the file.
 #[cold]
 fn no_answer(key: &Current) -> Error {
     let name = EntryName {

@@ -1,4 +1,5 @@
-//! Internal keys: a user key and eight bytes of sequence number and kind, and their order.
+//! Internal keys and their order. An internal key is a user key, followed by eight bytes of
+//! sequence number and kind.
 //!
 //! ```text
 //!   user key | sequence number (56) kind (8), little-endian
@@ -10,21 +11,21 @@ use std::cmp::Ordering;
 
 use paranoid_memtable::{Kind, SequenceNumber};
 
-/// Bytes after the user key.
+/// Bytes of an internal key after the user key.
 pub(crate) const TAIL_LEN: usize = 8;
 
 /// Largest sequence number that fits into 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
-/// The kind of shortened separators: RocksDB's type for seeks, the largest of the kinds in data
-/// blocks.
+/// The kind of shortened separators: RocksDB's type for seeks, the largest kind in data blocks.
 pub(crate) const SEEK_KIND: u8 = 0x18;
 
-/// The kinds of data blocks that are read and written.
+/// The kinds of entries that this crate reads from data blocks and writes to them.
 pub(crate) const DATA_KINDS: [Kind; 4] =
     [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE];
 
-/// The name of a kind that a data block of RocksDB or Pebble may hold and that is not read.
+/// The name of a kind that data blocks of RocksDB or Pebble may hold and that this crate does not
+/// read.
 pub(crate) const fn foreign_name(kind: Kind) -> &'static str {
     match kind.as_u8() {
         15 => "a range deletion among entries",
@@ -43,14 +44,14 @@ pub(crate) const fn pack(sequence: SequenceNumber, kind: u8) -> u64 {
     sequence << 8 | kind as u64
 }
 
-/// User key and packed number. `None`: too short.
+/// The user key and the packed number of an internal key. `None`: the key is too short.
 #[inline]
 pub(crate) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
     let (user_key, tail) = key.split_last_chunk::<TAIL_LEN>()?;
     Some((user_key, u64::from_le_bytes(*tail)))
 }
 
-/// The user key of an internal key; all of one that is too short.
+/// The user key of an internal key; a key that is too short is returned whole.
 #[inline]
 pub(crate) fn user_key(key: &[u8]) -> &[u8] {
     split(key).map_or(key, |(user_key, _)| user_key)
@@ -66,7 +67,7 @@ pub(crate) const fn kind_of(packed: u64) -> Kind {
     Kind::from_u8(packed.to_le_bytes()[0])
 }
 
-/// The order of internal keys. What is too short to be one stands before all others.
+/// The order of internal keys. A key that is too short to be one is before all others.
 pub(crate) fn compare(left: &[u8], right: &[u8]) -> Ordering {
     match (split(left), split(right)) {
         (Some((left, left_tail)), Some((right, right_tail))) => {

@@ -1,87 +1,113 @@
-//! Table files that RocksDB opens (block-based tables, "SST files"): written while verifying, read
-//! back without trust.
+//! Table files that RocksDB opens (block-based tables, "SST files"): a writer that verifies what it
+//! writes, and a reader that trusts no byte.
 //!
-//! [`SortedTableWriter`] takes the entries of a flush together with the digests that their memtable
-//! stored, compares the bytes of every finished block with them, and gives the file its name only
-//! once it is whole, synced and read back. [`SortedTable`] reads such files, RocksDB's own and
-//! LevelDB's among them, and believes no byte that it has not verified.
+//! [`SortedTableWriter`] takes the entries of a flush with the digests that their memtable stored,
+//! and compares the bytes of every finished block with these digests. The file gets its name only
+//! when it is whole, synced and read back. [`SortedTable`] reads these files, RocksDB's own and
+//! LevelDB's, and uses no byte before it is verified.
 //!
-//! # What it writes
+//! # What the writer writes
 //!
-//! Format versions 2 to 6 (5 by default), data blocks cut by RocksDB's rule, an index of user keys
-//! or, as soon as one user key stands in two blocks, of internal keys, a full Bloom filter with
-//! RocksDB's own hash (XXPH3, below version 5 `BloomHash`), range deletions as fragments,
-//! properties, and every checksum that RocksDB has (`none`, `crc32c`, `xxhash`, `xxhash64`,
-//! `xxh3`). Compression by lz4, snappy and zstd behind the features `lz4`, `snappy` and `zstd`, all
-//! of them in Rust; zstd at its fastest level only, and far slower than the other two. What RocksDB
-//! cannot hold is refused by name; `limits()` lets an engine refuse it before it acknowledges a
-//! write. `ingestible()` writes one entry per key at sequence 0, for `IngestExternalFile`.
+//! * Format versions 2 to 6; the default is 5.
+//! * Data blocks, cut by RocksDB's rule.
+//! * An index of user keys, or of internal keys if two blocks have entries of one user key.
+//! * A full Bloom filter with RocksDB's own hash: XXPH3, or `BloomHash` below version 5.
+//! * Range deletions as fragments, and the properties.
+//! * Every checksum kind of RocksDB: `none`, `crc32c`, `xxhash`, `xxhash64`, `xxh3`.
+//! * Compression by lz4, snappy and zstd, with the features `lz4`, `snappy` and `zstd`. All three
+//!   are written in Rust. zstd has only its fastest level, and is far slower than the other two.
 //!
-//! A file has its name only once it is whole: temporary name, sync, read back, rename, sync of the
-//! directory. A leftover of a crash ends in `.tmp` and may be deleted.
+//! The writer refuses what RocksDB cannot hold, and names the entry. With `limits()` an engine can
+//! refuse such a write before it acknowledges it. `ingestible()` writes a file for
+//! `IngestExternalFile`: one entry per key, at sequence 0.
+//!
+//! The steps of a file are: temporary name, sync, read back, rename, sync of the directory. A
+//! temporary file that a crash leaves ends in `.tmp` and may be deleted.
 //!
 //! # The chain of trust
 //!
 //! A flush entry carries the digests that its table stored when the entry was written. When a block
-//! ends, its checksum is computed first; then every entry is decoded from the bytes to be written,
-//! decompressed if need be, and compared with those digests. A flip before the checksum is found by
-//! the comparison, one after it by the checksum. The read back adds up the digests of all entries
-//! and compares sum and counts.
+//! ends, the writer computes its checksum first. Then it decodes every entry from the bytes that it
+//! will write, decompressed if need be, and compares the entry with its digests. The comparison
+//! finds a bit that flips before the checksum, the checksum one that flips after it. The read back
+//! adds up the digests of all entries and compares the sum and the counts.
 //!
 //! # The reader
 //!
-//! `SortedTable` reads its own files, RocksDB's and LevelDB's. Of RocksDB: versions 0 to 7, both
-//! index forms, ingested files whose global sequence number was overwritten; blocks that lz4,
-//! snappy or zstd compressed, with those features. Of LevelDB: tables that are not compressed, and
-//! with the feature `snappy` those that are; they have no properties, and their filter is not
-//! asked. A damaged byte is `Corruption` with file, offset and block. `verify()` reads every block
-//! that the file names, those with unknown names too, and checks what the blocks say about each
-//! other. No input panics or hangs. Memory is bounded by a multiple of the file: keys that share
-//! prefixes may have 128 times the bytes of their block, a compressed block stands for 22 (snappy),
-//! 255 (lz4) or 2^15 (zstd) times its bytes; while a zstd frame is decoded that lies about its
-//! size, 2^17 times. It keeps no cache: a get reads and verifies one block. A cursor shares its
-//! table, is `'static` and `Send`, and moves both ways in RocksDB's order, so it can be a source of
-//! an engine's merging cursor (`tests/suite/merging.rs` has one); `covering_tombstone` says what
-//! the file's range deletions hide. Blocks are not verified again while they lie in the reader's
-//! own memory, the index and the filter among them.
+//! `SortedTable` reads the files of:
 //!
-//! Not read, and refused by name when the file is opened: Pebble's own tables, versions after 7,
-//! zlib, bzip2, xpress (judged by what the properties state), dictionaries, two-level and first-key
-//! indexes, orders of keys other than bytewise. Refused when it is met: a block of a LevelDB table
-//! in another compression (zstd, or zlib in Minecraft's), values stored apart from keys, and, with
-//! number and name, entries of other kinds than put, delete, single delete and merge (blob indexes,
-//! wide columns, timestamps, Pebble's own); other keys of the file are read, and a cursor goes on
-//! behind them. Filters of blocks and of other policies are answered with "maybe". A file without
-//! the property `rocksdb.comparator`, as every LevelDB table is, is taken for one in the order of
-//! bytes. A block whose restart interval is over 128 and whose keys share more than 128 times its
-//! bytes is called damaged. In a file that was made to be ingested eight bytes cannot be told from
-//! damage: the global sequence number, which databases overwrite without renewing the checksum.
-//! `with_global_sequence` compares it with the one that the caller knows.
+//! * this crate;
+//! * RocksDB, format versions 0 to 7: both index forms, ingested files whose global sequence number
+//!   was overwritten, and blocks that lz4, snappy or zstd compressed, with those features;
+//! * LevelDB: tables that are not compressed, and with the feature `snappy` those that snappy
+//!   compressed. They have no properties, and the reader does not use their filter.
+//!
+//! A damaged byte is `Corruption` with file, offset and block. `verify()` reads every block that
+//! the file names, also those with unknown names, and checks what the blocks say about each other.
+//! No input panics or hangs. The reader keeps no cache: a get reads and verifies one block. Blocks
+//! in the reader's own memory, the index and the filter among them, are not verified again.
+//!
+//! A cursor shares its table, is `'static` and `Send`, and moves both ways in RocksDB's order. It
+//! can be a source of an engine's merging cursor (`tests/suite/merging.rs` has one).
+//! `covering_tombstone` returns what the file's range deletions hide.
+//!
+//! Memory is bounded by a multiple of the file:
+//!
+//! * Keys that share prefixes may have 128 times the bytes of their block.
+//! * A compressed block decodes to at most 22 (snappy), 255 (lz4) or 2^15 (zstd) times its bytes.
+//! * A zstd frame that lies about its size takes up to 2^17 times its bytes while it is decoded.
+//!
+//! Opening a file refuses, by name:
+//!
+//! * Pebble's own tables, and format versions after 7;
+//! * zlib, bzip2 and xpress, if the properties state them;
+//! * dictionaries, two-level and first-key indexes, orders of keys other than bytewise.
+//!
+//! A read refuses, when it meets it:
+//!
+//! * a block of a LevelDB table in another compression (zstd, or zlib in Minecraft's);
+//! * values that are stored apart from keys;
+//! * with number and name, an entry of another kind than put, delete, single delete and merge (blob
+//!   indexes, wide columns, timestamps, Pebble's own). Other keys of the file are read, and a
+//!   cursor continues past such an entry.
+//!
+//! Filters of blocks and of other policies answer "maybe". A file without the property
+//! `rocksdb.comparator`, such as every LevelDB table, is read in the order of bytes. A block whose
+//! restart interval is over 128 and whose keys share more than 128 times its bytes is reported as
+//! damaged. In a file made for ingestion, eight bytes cannot be distinguished from damage: the
+//! global sequence number, which databases overwrite without a new checksum. `with_global_sequence`
+//! compares it with the number that the caller knows.
 //!
 //! # What is noticed
 //!
-//! What a flip costs on the way from a table into a file and back, with `p` protection bytes:
+//! The table shows what notices a flipped bit on the way from a table into a file and back, with
+//! `p` protection bytes:
 //!
-//! | where the bytes are | noticed by | what hides |
+//! | where the bytes are | what notices a flip | what is not noticed |
 //! |---|---|---|
-//! | key, value, sequence number, kind of an entry, from the node to the finished block | the node's own digests, compared with the entry as it is decoded from the block | 2^-8p of the flips; all with p = 0 |
-//! | a finished data or range-deletion block | its checksum, which is computed before that comparison: a flip before the checksum is found by the comparison, one after it by the checksum | with kind `none` what flips after the comparison |
-//! | index, filter, properties, metaindex, while they are built | the read back: separators stand between the keys, the filter denies no key, counts and sums of lengths agree | with `verify_after_write` off all of it; times and names in the properties; a filter that says "maybe" more often |
-//! | the file between writing and renaming | the read back: every checksum, and the sum of all entries' digests | what the kernel's memory has right and the medium has wrong |
-//! | range deletions | sealed as fragments, verified after they were handed out, compared in their block | what flips between the table's verified copy and the seal |
-//! | what a merge operator answered | nothing: a new chain begins with the answer | all that flips in it before its digest is computed |
-//! | a file at rest | the checksum of each block; a version 6 footer has one too; before that its padding must be zero, its version the one that the properties state, and its index none of the other blocks; metaindex, index and footer of a LevelDB table follow each other | with kind `none` most flips; in a file to be ingested the eight bytes of the global sequence number |
-//! | a block, the index or the filter in the reader's memory | nothing once it was verified: a data block until the cursor leaves it, index and filter until the table is dropped | all that flips there |
+//! | key, value, sequence number and kind of an entry, from the node to the finished block | the node's own digests, compared with the entry as it is decoded from the block | 2^-8p of the flips; all with p = 0 |
+//! | a finished data or range-deletion block | the comparison for a flip before the checksum is computed, the checksum for one after it | with kind `none`, flips after the comparison |
+//! | index, filter, properties and metaindex, while they are built | the read back: separators are between the keys, the filter denies no key, counts and sums of lengths agree | all of it if `verify_after_write` is off; times and names in the properties; a filter that says "maybe" more often |
+//! | the file between writing and renaming | the read back: every checksum, and the sum of all entries' digests | bytes that are right in the kernel's memory and wrong on the medium |
+//! | range deletions | the comparison in their block; they are sealed as fragments, and verified after the flush has passed them on | flips between the table's verified copy and the seal |
+//! | the result of a merge operator | nothing: a new chain begins with the result | flips before its digest is computed |
+//! | a file at rest | the checksum of each block. A version 6 footer has a checksum too. In lower versions its padding must be zero, its version must be the one in the properties, and its index must be none of the other blocks. In a LevelDB table, metaindex, index and footer follow each other | with kind `none`, most flips; in a file made for ingestion, the eight bytes of the global sequence number |
+//! | a block, the index or the filter in the reader's memory | nothing once it was verified: a data block until the cursor leaves it, index and filter until the table is dropped | all flips |
 //!
-//! `InvalidArgument` refuses before anything is written what files cannot hold. A crash leaves no
-//! file of the final name or a whole one. The reader believes no length before it is compared with
-//! what is there; its memory is bounded by a multiple of the file. Tried by: every bit and every
-//! length of small files in five versions and four kinds, and of files that LevelDB, goleveldb and
-//! RocksDB 3 to 5 wrote; every bit of a block before its checksum, flips between table and block at
-//! 1 to 8 bytes, 10 000 crash points of a disk that forgets what was not synced (a writer that does
-//! not sync is caught), a full disk at every seventh byte, killed processes, and the fuzz targets
-//! `sorted_table`, which patches any bytes after checksums that check nothing, and
-//! `compressed_block`, which calls any bytes a compressed block.
+//! `InvalidArgument` refuses what files cannot hold before anything is written. After a crash the
+//! file is whole under its final name, or there is no such file. The reader compares each length
+//! with the bytes that are there before it uses it.
+//!
+//! The tests try:
+//!
+//! * every bit and every length of small files in five versions and four kinds, and of files that
+//!   LevelDB, goleveldb and RocksDB 3 to 5 wrote;
+//! * every bit of a block before its checksum;
+//! * flips between table and block at 1 to 8 protection bytes;
+//! * 10 000 crash points of a disk that loses what was not synced (a writer that does not sync
+//!   fails this test), a full disk at every seventh byte, and killed processes;
+//! * two fuzz targets: `sorted_table` patches any bytes after checksums that check nothing, and
+//!   `compressed_block` decodes any bytes as a compressed block.
 #![forbid(unsafe_code)]
 #![deny(rustdoc::broken_intra_doc_links)]
 

@@ -1,5 +1,5 @@
-//! What RocksDB's table files can hold: so that an engine refuses the rest before it acknowledges a
-//! write.
+//! The limits of RocksDB's table files, with which an engine refuses a write before it acknowledges
+//! it.
 //!
 //! Plain data and pure functions; any thread.
 
@@ -11,8 +11,8 @@ use crate::options::BLOCK_SIZE_MAX;
 use paranoid_memtable::flush::FlushEntry;
 use paranoid_memtable::{Kind, SequenceNumber};
 
-/// What a file can hold. A table whose entries all pass [`Limits::check`] can always be written to
-/// one.
+/// The limits of a table file. If all entries of a table pass [`Limits::check`], the table can be
+/// written to a file.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -28,13 +28,13 @@ use paranoid_memtable::{Kind, SequenceNumber};
 pub struct Limits {
     /// Largest sequence number: 56 bits.
     pub sequence_max: SequenceNumber,
-    /// Most bytes of key and value together: a block must stay below 4 GiB.
+    /// Most bytes of key and value together. A block must be smaller than 4 GiB.
     pub entry_len_max: u64,
-    /// The kinds that there are.
+    /// The kinds of entries that a file can hold.
     pub kinds: &'static [Kind],
 }
 
-/// What a file can hold.
+/// Returns the limits of a table file.
 #[must_use]
 pub const fn limits() -> Limits {
     const KINDS: &[Kind] = &[
@@ -44,7 +44,7 @@ pub const fn limits() -> Limits {
         Kind::SINGLE_DELETE,
         Kind::RANGE_DELETE,
     ];
-    // A block that is not full yet, and what is stored beside the entry.
+    // Room for a block that is not full yet, and for what is stored beside the entry.
     let beside = BLOCK_SIZE_MAX as u64 + 4096;
     Limits {
         sequence_max: SEQUENCE_MAX,
@@ -54,7 +54,7 @@ pub const fn limits() -> Limits {
 }
 
 impl Limits {
-    /// Whether an entry can be written to a file. O(1).
+    /// Checks that an entry can be written to a file. O(1).
     ///
     /// # Errors
     /// `InvalidArgument`, which names the entry.
@@ -88,7 +88,7 @@ impl Limits {
 /// Longest part of a key that a message repeats.
 const SHOWN_MAX: usize = 64;
 
-/// An entry as messages name it.
+/// The name of an entry in messages.
 pub(crate) struct EntryName<'a> {
     pub(crate) user_key: &'a [u8],
     pub(crate) sequence: SequenceNumber,

@@ -1,14 +1,13 @@
-//! A file that gets its name only once it is whole and synced.
+//! A file that gets its name only when it is whole and synced.
 //!
 //! ```text
 //!   create NAME.N.tmp -> append.. -> seal: sync, close -> publish: rename to NAME, sync the directory
 //!                 `-> dropped before: the temporary file is removed
 //! ```
-//! * SST-NEW-FILE-1: under the final name there is nothing, or all bytes that were appended, at
-//!   every moment and after every crash.
-//! * SST-NEW-FILE-2: an error of `sync` or of the directory's sync is final: nothing is tried again.
+//! * SST-NEW-FILE-1: at every moment, and after every crash, the final name has no file, or a file
+//!   with all bytes that were appended.
 //!
-//! One owner.
+//! An error of a sync is final: nothing is tried again. One owner.
 
 use std::ffi::OsString;
 use std::io;
@@ -19,22 +18,22 @@ use crate::error::{Error, Result};
 use crate::storage::{Storage, StorageFile, directory_of};
 use crate::table_source::TableSource;
 
-/// Bytes that are buffered before a write to the file.
+/// Size of the buffer before the file.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// Number of temporary names that are tried.
+/// Number of temporary names to try.
 const NAMES_MAX: u32 = 1000;
 
-/// The file in the making.
+/// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct NewFile<S: Storage> {
     storage: S,
-    /// The name that it will have.
+    /// The final name.
     pub(crate) name: PathBuf,
     temporary: PathBuf,
     file: Option<S::File>,
     buffer: Vec<u8>,
-    /// Where the next byte goes.
+    /// Offset of the next byte.
     pub(crate) offset: u64,
     published: bool,
 }
@@ -88,7 +87,7 @@ impl<S: Storage> NewFile<S> {
         written.map_err(Error::io("write", &self.temporary))
     }
 
-    /// Ends the file: what was appended survives a crash.
+    /// Ends the file and syncs it: all bytes survive a crash.
     pub(crate) fn seal(&mut self) -> Result<()> {
         self.flush()?;
         let Some(mut file) = self.file.take() else {
@@ -97,15 +96,15 @@ impl<S: Storage> NewFile<S> {
         file.sync().map_err(Error::io("sync", &self.temporary))
     }
 
-    /// The sealed file, to be read.
+    /// Opens the sealed file for reading.
     pub(crate) fn read_back(&self) -> Result<TableSource> {
         self.storage
             .open(&self.temporary)
             .map_err(Error::io("open", &self.temporary))
     }
 
-    /// Gives the sealed file its name (SST-NEW-FILE-1). If that fails there is no file of either
-    /// name, as far as the storage lets one remove it.
+    /// Gives the sealed file its name (SST-NEW-FILE-1). After an error there is no file of either
+    /// name, if the storage can remove it.
     pub(crate) fn publish(mut self) -> Result<PathBuf> {
         refuse_existing(&self.storage, &self.name)?;
         self.storage
@@ -125,7 +124,7 @@ impl<S: Storage> Drop for NewFile<S> {
     fn drop(&mut self) {
         drop(self.file.take());
         if !self.published {
-            // A leftover is harmless: its name says what it is.
+            // A leftover is harmless: its name ends in `.tmp`.
             let _ = self.storage.remove(&self.temporary);
         }
     }

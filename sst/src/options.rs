@@ -1,7 +1,7 @@
 //! Options of a table file.
 //!
-//! Plain data; any thread. An option that the files of its format version cannot have is
-//! `InvalidArgument` from `build`.
+//! Plain data; any thread. `build` returns `InvalidArgument` for an option that the format version
+//! does not allow.
 
 use std::num::NonZeroU32;
 
@@ -10,51 +10,51 @@ use paranoid_memtable::ChecksumKind;
 use crate::block_cursor::RESTART_INTERVAL_MAX;
 use crate::error::{Error, Result};
 
-/// Largest block size that can be asked for. A single entry may make a block larger.
+/// The largest block size option. A single large entry may make a block larger.
 pub(crate) const BLOCK_SIZE_MAX: u32 = 16 << 20;
 
-/// How data blocks are compressed.
+/// The compression of data blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Not at all (default).
+    /// No compression (default).
     #[default]
     None,
-    /// By lz4, where that saves an eighth or more. Feature `lz4`.
+    /// lz4, for blocks where it saves an eighth or more. Feature `lz4`.
     #[cfg(feature = "lz4")]
     Lz4,
-    /// By snappy, where that saves an eighth or more. Feature `snappy`.
+    /// snappy, for blocks where it saves an eighth or more. Feature `snappy`.
     #[cfg(feature = "snappy")]
     Snappy,
-    /// By zstd at its fastest, where that saves an eighth or more. Feature `zstd`.
+    /// zstd at its fastest level, for blocks where it saves an eighth or more. Feature `zstd`.
     #[cfg(feature = "zstd")]
     Zstd,
 }
 
-/// How the index shortens the keys that stand between two blocks.
+/// How the index shortens its keys, which separate blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum IndexShortening {
-    /// Not at all: each block's own last key.
+    /// Keys are not shortened: each is the last key of its block.
     None,
-    /// Between blocks, as RocksDB does by default (default).
+    /// Keys between blocks are shortened, as RocksDB does by default (default).
     #[default]
     Separators,
-    /// The last key of the file as well.
+    /// Keys between blocks and the last key of the file are shortened.
     SeparatorsAndSuccessor,
 }
 
-/// The column family that a file belongs to. Repair believes it: a file of another one is moved
-/// away.
+/// The column family that a file belongs to. RocksDB's repair relies on it: it moves a file of
+/// another column family away.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnFamily {
-    /// Its number.
+    /// The number of the column family.
     pub id: u32,
-    /// Its name.
+    /// The name of the column family.
     pub name: String,
 }
 
 impl ColumnFamily {
-    /// No column family in particular: what files to be ingested say.
+    /// No particular column family, as in files for ingestion.
     #[must_use]
     pub fn unknown() -> Self {
         ColumnFamily {
@@ -65,7 +65,7 @@ impl ColumnFamily {
 }
 
 impl Default for ColumnFamily {
-    /// Number 0, `default`.
+    /// Column family 0, named `default`.
     fn default() -> Self {
         ColumnFamily {
             id: 0,
@@ -74,7 +74,7 @@ impl Default for ColumnFamily {
     }
 }
 
-/// What [`SortedTableWriter`](crate::SortedTableWriter) is made with.
+/// Options of a [`SortedTableWriter`](crate::SortedTableWriter).
 ///
 /// ```
 /// use paranoid_memtable::ChecksumKind;
@@ -122,7 +122,7 @@ impl Default for SortedTableOptions {
 }
 
 impl SortedTableOptions {
-    /// Defaults to change.
+    /// A builder with the default options.
     pub fn builder() -> SortedTableOptionsBuilder {
         SortedTableOptionsBuilder {
             options: SortedTableOptions::default(),
@@ -130,7 +130,7 @@ impl SortedTableOptions {
     }
 }
 
-/// Makes [`SortedTableOptions`].
+/// Builds [`SortedTableOptions`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SortedTableOptionsBuilder {
@@ -150,43 +150,45 @@ macro_rules! setters {
 }
 
 setters! {
-    /// RocksDB's format version, 2 to 6. Default 5: every RocksDB since 6.27 opens it, since 6.6 if
-    /// the checksum is not XXH3. Older readers need a lower version and the checksum `Crc32c`;
-    /// Pebble, in stores of its oldest format, version 2.
+    /// RocksDB's format version, 2 to 6. Default 5, which every RocksDB since 6.27 opens, or since
+    /// 6.6 if the checksum is not XXH3. Older readers need a lower version and the checksum
+    /// `Crc32c`. Pebble needs version 2 in stores of its oldest format.
     format_version: u32 => format_version;
-    /// The checksum of every block. Default XXH3; `Crc32` is refused: RocksDB does not have it.
+    /// The checksum of every block. Default XXH3. `Crc32` is refused, because RocksDB does not have
+    /// it.
     checksum: ChecksumKind => checksum;
-    /// How data blocks are compressed. Default not at all.
+    /// The compression of data blocks. Default none.
     compression: Compression => compression;
-    /// Bytes of a data block, about. Default 4096.
+    /// Approximate bytes of a data block. Default 4096.
     block_size: u32 => block_size;
-    /// A block ends early, this many per cent before its size, if the next entry would make it
-    /// larger. Default 10.
+    /// A block may end this many per cent below its size, if the next entry would make it larger
+    /// than that. Default 10.
     block_size_deviation: u32 => block_size_deviation;
-    /// Number of entries of a data block from one key that is stored whole to the next, 1 to 128.
-    /// Default 16.
+    /// Restart interval of data blocks: the number of entries from one key that is stored whole to
+    /// the next, 1 to 128. Default 16.
     block_restart_interval: u32 => block_restart_interval;
-    /// Number of entries of the index from one key that is stored whole to the next, 1 to 128.
-    /// Default 1.
+    /// Restart interval of the index: the number of entries from one key that is stored whole to
+    /// the next, 1 to 128. Default 1.
     index_block_restart_interval: u32 => index_block_restart_interval;
-    /// How separators are shortened.
+    /// How the index shortens its keys.
     index_shortening: IndexShortening => index_shortening;
-    /// Bits of the Bloom filter per key, in thousandths: 10000 (default) are 10 bits. 0: no filter.
+    /// Thousandths of bits of the Bloom filter per key. Default 10000, which is 10 bits. 0: no
+    /// filter.
     bloom_millibits_per_key: u32 => bloom_millibits;
-    /// The column family. Default 0, `default`.
+    /// The column family. Default number 0, name `default`.
     column_family: ColumnFamily => column_family;
-    /// Seconds since 1970 to be stored as the time of creation. Default: the clock when the file is
+    /// The time of creation to store, in seconds since 1970. Default: the clock when the file is
     /// begun.
     creation_time: u64 => creation_time;
-    /// What the checksums of format version 6 are bound to; older versions have none. Default: at
-    /// random, another for each file.
+    /// The context of the checksums of format version 6; older versions have none. Default: a
+    /// random number for each file.
     context_base: NonZeroU32 => context_base;
-    /// Whether the file is read back, every byte of it, before it gets its name. Default yes.
+    /// Whether every byte of the file is read back before the file gets its name. Default yes.
     verify_after_write: bool => verify_after_write;
 }
 
 impl SortedTableOptionsBuilder {
-    /// The options.
+    /// Checks and returns the options.
     ///
     /// # Errors
     /// `InvalidArgument`, which names the option.

@@ -1,9 +1,5 @@
 //! The properties block: names and values, in order of names.
 //!
-//! * SST-PROPERTIES-1: names ascend and differ. A number is a varint of 64 bits, a `fixed` one is
-//!   little-endian.
-//! * SST-PROPERTIES-2: memory is bounded by the block (SST-BLOCK-CURSOR-2).
-//!
 //! Plain data; any thread.
 
 use std::collections::BTreeMap;
@@ -33,7 +29,7 @@ pub(crate) const BYTEWISE: &str = "leveldb.BytewiseComparator";
 /// RocksDB 4 writes this before the comparator's name.
 pub(crate) const INTERNAL_COMPARATOR: &[u8] = b"rocksdb.InternalKeyComparator:";
 
-/// What a file says about itself.
+/// The properties of a file, as the file states them.
 ///
 /// ```
 /// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
@@ -52,18 +48,19 @@ pub(crate) const INTERNAL_COMPARATOR: &[u8] = b"rocksdb.InternalKeyComparator:";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Where the value of the global sequence number lies in the block.
+    /// Offset in the block of the value of the global sequence number.
     pub(crate) global_sequence_at: Option<usize>,
 }
 
 impl Properties {
-    /// The value of this name, as stored.
+    /// The value of a property, as stored.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.values.get(name.as_bytes()).map(Vec::as_slice)
     }
 
-    /// The value of this name as a number. `None`: there is none, or it is no varint.
+    /// The value of a property as a number, which is stored as a varint. `None`: there is no such
+    /// property, or it is not a varint.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
         match take_varint(self.get(name)?) {
@@ -101,7 +98,7 @@ impl Properties {
         self.put(name, value);
     }
 
-    /// The block.
+    /// Encodes the block.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut block = BlockBuilder::new(u32::MAX, ValueForm::Plain);
         for (name, value) in &self.values {
@@ -110,7 +107,7 @@ impl Properties {
         block.finish().to_vec()
     }
 
-    /// Reads a block (SST-PROPERTIES-1, SST-PROPERTIES-2).
+    /// Decodes a block, whose names must ascend. SST-BLOCK-CURSOR-1 bounds the memory.
     pub(crate) fn decode(block: &[u8]) -> Result<Properties, Damage> {
         let mut cursor = BlockCursor::new(block, ValueForm::Plain, 0)?;
         let mut properties = Properties::default();

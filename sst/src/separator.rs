@@ -8,8 +8,8 @@
 
 use crate::internal_key::{SEEK_KIND, SEQUENCE_MAX, TAIL_LEN, pack, split, user_key};
 
-/// A user key from `from` on and before `to`, shorter than `from` or equal to it. `None`: `from`
-/// itself must do.
+/// A user key at or after `from` and before `to`, no longer than `from`. `None`: only `from` itself
+/// separates them.
 pub(crate) fn short_separator(from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
     let first = from.iter().zip(to).position(|(from, to)| from != to)?;
     let (low, high) = (from[first], to[first]);
@@ -27,7 +27,7 @@ pub(crate) fn short_separator(from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
     Some(cut)
 }
 
-/// A user key from `key` on, shorter or equal.
+/// A user key at or after `key`, no longer than `key`. `None`: all its bytes are 0xff.
 pub(crate) fn short_successor(key: &[u8]) -> Option<Vec<u8>> {
     let first = key.iter().position(|byte| *byte != 0xff)?;
     let mut cut = key[..=first].to_vec();
@@ -35,8 +35,8 @@ pub(crate) fn short_successor(key: &[u8]) -> Option<Vec<u8>> {
     Some(cut)
 }
 
-/// The internal key `last`, or one that is shorter and still before `next` (after all keys, if
-/// there is no next one).
+/// The internal key `last`, or a shorter one that is still before `next`. Without a next key, any
+/// key after `last` will do.
 pub(crate) fn separator(last: &[u8], next: Option<&[u8]>) -> Vec<u8> {
     let from = user_key(last);
     let short = match next {

@@ -1,8 +1,8 @@
-//! A table file as a source of a set's merging cursor: [`TableCursor`] is a
-//! [`SortedSource`](paranoid_memtable::scan::SortedSource).
+//! Makes [`TableCursor`] a [`SortedSource`](paranoid_memtable::scan::SortedSource), so that a table
+//! file can be a source of a set's merging cursor.
 //!
-//! What a file's range deletions hide the merging cursor asks by `cover`. After damage the cursor
-//! stands nowhere, so a walk shows nothing more of the file until the next seek.
+//! The merging cursor asks `cover` what a file's range deletions hide. After damage the cursor is
+//! at no entry: a walk shows nothing more of the file until the next seek.
 //!
 //! One thread at a time moves a cursor.
 

@@ -1,12 +1,11 @@
-//! Where files are stored: the file system calls of a writer as a trait, which tests implement,
-//! too.
+//! Where files are stored: a writer's file system calls, as a trait that tests implement too.
 //!
 //! ```text
 //!   create NAME.N.tmp -> write.. -> sync -> (read back) -> rename to NAME -> sync the directory
 //! ```
-//! A crash leaves no file NAME or a whole one; a leftover ends in `.tmp` and may be deleted.
+//! After a crash there is a whole file NAME, or none. A leftover ends in `.tmp` and may be deleted.
 //!
-//! Who may call what: storages are shared between threads, files have one owner.
+//! Threads may share a storage; a file has one owner.
 
 use crate::table_source::TableSource;
 use std::fs::{File, OpenOptions};
@@ -14,19 +13,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-/// A file that is being written. Nothing of it needs to survive a crash before
-/// [`sync`](StorageFile::sync) returned.
+/// A file that is being written. Its bytes need not survive a crash before
+/// [`sync`](StorageFile::sync) has returned.
 pub trait StorageFile: Write {
-    /// All bytes written so far survive a crash once this returns.
+    /// Makes all bytes written so far survive a crash.
     ///
     /// # Errors
-    /// Those of the operating system. Nothing is known about the bytes then.
+    /// Those of the operating system. The state of the bytes is then unknown.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What a writer asks of a file system, in this order: `exists`, `create_new`, writes, `sync`,
-/// `open` (to read back), `exists`, `rename`, `sync_directory`; `remove` after a failure. [`Disk`]
-/// is the machine's; that of the tests loses what was not synced.
+/// The file system calls of a writer, in this order: `exists`, `create_new`, writes, `sync`, `open`
+/// (to read back), `exists`, `rename`, `sync_directory`; `remove` after a failure. [`Disk`] is the
+/// machine's file system; the tests have one that loses what was not synced.
 pub trait Storage {
     /// A file being written.
     type File: StorageFile + fmt::Debug;
@@ -37,13 +36,13 @@ pub trait Storage {
     /// `AlreadyExists`, and those of the operating system.
     fn create_new(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// Whether there is something of this name.
+    /// Whether a file or directory of this name exists.
     ///
     /// # Errors
     /// Those of the operating system.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Gives a file another name, in one step.
+    /// Renames a file in one step.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -55,13 +54,13 @@ pub trait Storage {
     /// Those of the operating system.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// The names in a directory survive a crash once this returns.
+    /// Makes the names in a directory survive a crash.
     ///
     /// # Errors
     /// Those of the operating system.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
 
-    /// A file to be read.
+    /// Opens a file for reading.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -98,7 +97,7 @@ impl Storage for Disk {
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        // Elsewhere directories cannot be opened, and names survive by themselves.
+        // On other systems a directory cannot be opened, and names survive without this.
         if cfg!(unix) {
             File::open(directory)?.sync_all()
         } else {

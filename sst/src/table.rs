@@ -1,17 +1,11 @@
-//! The reader: opens a table file of any bytes, and fetches its blocks.
+//! The reader: opens a table file of any bytes.
 //!
 //! ```text
 //!   footer -> metaindex -> properties -> range deletions, index, filter (kept in memory)
-//!   block: handle compared with the file's length -> bytes read -> checksum -> decompressed
 //! ```
-//! * SST-TABLE-1: every length is compared with what is there before it is used; memory is bounded
-//!   by a multiple of the file.
-//! * SST-TABLE-2: every block is verified each time it is fetched, before a byte of it is believed.
-//! * SST-TABLE-3: a filter that is damaged or of an unknown kind says "maybe"; `verify` reports the
-//!   damaged one.
-//!
-//! Any thread: a table is immutable, and a clone shares it. Not promised: that blocks which were
-//! fetched and verified, the index among them, stay intact in the reader's own memory.
+//! Any thread: a table is immutable, and a clone shares it. `TableFile` verifies each block when it
+//! is fetched (SST-TABLE-FILE-1, SST-TABLE-FILE-2). Not promised: that blocks which are in memory,
+//! the index among them, stay intact.
 
 use std::iter::FusedIterator;
 use std::path::Path;
@@ -37,10 +31,10 @@ use crate::table_source::{BlockBytes, TableSource};
 use crate::tombstones::Tombstones;
 use crate::{compression, filter, properties, tombstones};
 
-/// A table file that is open for reading: RocksDB's, LevelDB's, or one of
-/// [`SortedTableWriter`](crate::SortedTableWriter). Any number of threads use it at once; a clone
-/// shares it. Index, filter, properties and range deletions are in memory, verified once; data
-/// blocks are read and verified each time they are needed.
+/// A table file that is open for reading: RocksDB's, LevelDB's, or one that
+/// [`SortedTableWriter`](crate::SortedTableWriter) wrote. Any number of threads use it at once; a
+/// clone shares it. Index, filter, properties and range deletions are in memory, and were verified
+/// once. Data blocks are read and verified each time they are needed.
 ///
 /// ```
 /// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
@@ -73,13 +67,13 @@ pub(crate) struct Inner {
     pub(crate) index_form: IndexForm,
     filter: Option<BlockBytes>,
     pub(crate) tombstones: Tombstones,
-    /// Every block but data and index that the file names.
+    /// Every block that the file names, except data blocks and the index.
     pub(crate) named: Vec<(BlockKind, BlockHandle)>,
-    /// The sequence number of every entry, if the file was ingested.
+    /// The global sequence number of an ingested file, which every entry has.
     pub(crate) global_sequence: Option<SequenceNumber>,
 }
 
-/// What the metaindex names.
+/// The blocks that the metaindex names.
 #[derive(Default)]
 struct Names {
     filter: Option<BlockHandle>,
@@ -87,12 +81,12 @@ struct Names {
     properties: Option<BlockHandle>,
     range_deletions: Option<BlockHandle>,
     dictionary: Option<BlockHandle>,
-    /// Those that are verified and not used.
+    /// Blocks that are verified and not used.
     others: Vec<(BlockKind, BlockHandle)>,
 }
 
 impl Names {
-    /// Every block but data and index.
+    /// Every block except data blocks and the index.
     fn blocks(&self, metaindex: BlockHandle) -> Vec<(BlockKind, BlockHandle)> {
         let known = [
             (BlockKind::Metaindex, Some(metaindex)),
@@ -108,24 +102,25 @@ impl Names {
 }
 
 impl SortedTable {
-    /// Opens a file. Reads all of it but the data blocks: O(bytes of index, filter, properties and
-    /// range deletions).
+    /// Opens a file and reads all blocks except the data blocks: O(bytes of index, filter,
+    /// properties and range deletions).
     ///
     /// The property `rocksdb.comparator` names the order of keys. A file without it, as old ones
-    /// and all of LevelDB are, is taken for one in the order of bytes: in another order gets would
-    /// miss keys, and `verify` says that they do not ascend.
+    /// and all of LevelDB are, is read in the order of bytes. If its order is another, gets miss
+    /// keys, and `verify` reports that keys do not ascend.
     ///
     /// # Errors
-    /// `Io`; `Corruption` with file, offset and block; `NotSupported`, by name, for an intact file
-    /// of another table format (Pebble's, a later version), order of keys or index, and for one
-    /// whose properties state a compression that this build does not read.
+    /// * `Io`.
+    /// * `Corruption` with file, offset and block.
+    /// * `NotSupported`, with the name of the feature, for an intact file of another table format
+    ///   (Pebble's, a later version), order of keys or index, and for a file whose properties state
+    ///   a compression that this build does not read.
     pub fn open(path: impl AsRef<Path>) -> Result<SortedTable> {
         let path = path.as_ref();
         SortedTable::from_source(path, Disk.open(path).map_err(Error::io("open", path))?)
     }
 
-    /// Opens a table whose bytes lie in memory or in a file that is open already. `name` is for
-    /// reports.
+    /// Opens a table whose bytes are in memory or in an open file. Reports use `name`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -133,9 +128,9 @@ impl SortedTable {
         SortedTable::with_global_sequence(name, source, None)
     }
 
-    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number is stored
-    /// elsewhere (in the manifest of its database): every entry has `global_sequence`. Files that
-    /// were not made for ingestion ignore it.
+    /// Opens a table as [`from_source`](Self::from_source) does, for an ingested file whose
+    /// sequence number is stored elsewhere, in the manifest of its database. Every entry has
+    /// `global_sequence`. It is ignored for files that were not made for ingestion.
     ///
     /// # Errors
     /// As [`open`](Self::open); `InvalidArgument` if the file states another sequence number.
@@ -150,20 +145,20 @@ impl SortedTable {
         })
     }
 
-    /// What the file says about itself. A LevelDB table has no properties.
+    /// The properties of the file. A LevelDB table has none.
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.inner.properties
     }
 
-    /// The footer: format version and kind of checksum.
+    /// The footer of the file, with its format version and checksum kind.
     #[must_use]
     pub fn footer(&self) -> &Footer {
         &self.inner.base.footer
     }
 
-    /// All blocks but the data blocks, the index among them: what each is, its offset and its size
-    /// in bytes, without the trailer.
+    /// All blocks except the data blocks: kind, and offset and size in bytes without the trailer.
+    /// The index is among them.
     pub fn blocks(&self) -> impl FusedIterator<Item = (BlockKind, BlockHandle)> {
         let index = (BlockKind::Index, self.inner.index_handle);
         self.inner.named.iter().copied().chain([index])
@@ -174,11 +169,11 @@ impl SortedTable {
         self.inner.tombstones.iter()
     }
 
-    /// The largest sequence number up to `snapshot` of a range deletion over `user_key`. O(log^2 n)
-    /// for n range deletions; the first question builds an index over them.
+    /// The largest sequence number, up to `snapshot`, of a range deletion over `user_key`.
+    /// O(log^2 n) for n range deletions; the first call builds an index over them.
     ///
     /// # Errors
-    /// `Memtable` if the memory that holds them is damaged.
+    /// `Memtable` if the memory of this index is damaged.
     pub fn covering_tombstone(
         &self,
         user_key: impl AsRef<[u8]>,
@@ -187,16 +182,16 @@ impl SortedTable {
         self.inner.tombstones.covering(user_key.as_ref(), snapshot)
     }
 
-    /// A cursor over entries as they are stored: every version, range deletions not applied. It
-    /// stands nowhere.
+    /// A cursor over entries as they are stored: every version, range deletions not applied. It is
+    /// at no entry before its first move.
     #[must_use]
     pub fn cursor(&self) -> TableCursor {
         TableCursor::new(self.clone())
     }
 
-    /// Whether there may be entries of this user key, by the filter alone: O(key length), one cache
-    /// line of the filter. `false` is certain as long as the filter in memory is intact; without a
-    /// filter the answer is `true`.
+    /// Whether the file may have entries of this user key, by the filter alone: O(key length), one
+    /// cache line of the filter. `false` is certain as long as the filter in memory is intact.
+    /// Without a filter the answer is `true`.
     #[must_use]
     pub fn may_hold(&self, user_key: impl AsRef<[u8]>) -> bool {
         self.inner
@@ -220,8 +215,8 @@ impl TableFile {
             return Err(self.missing("the metaindex names no index"));
         };
         let named = names.blocks(self.footer.metaindex());
-        // Before format version 6 no checksum covers this handle: a flipped bit may name another
-        // block of the same size.
+        // Before format version 6 no checksum covers this handle: with a flipped bit it may name
+        // another block of the same size.
         let data_end = properties.number(properties::DATA_SIZE).unwrap_or(0);
         if index_handle.offset < data_end || named.iter().any(|(_, handle)| *handle == index_handle)
         {
@@ -239,7 +234,7 @@ impl TableFile {
         let whole_keys = properties
             .get(properties::WHOLE_KEY_FILTERING)
             .is_none_or(|value| value == b"1");
-        // SST-TABLE-3: damage is left to `verify`.
+        // A damaged filter counts as none, which answers "maybe". `verify` reports the damage.
         let filter = names.filter.filter(|_| whole_keys);
         let filter = filter.and_then(|handle| self.fetch(BlockKind::Filter, handle).ok());
         Ok(Inner {
@@ -266,8 +261,8 @@ impl TableFile {
         read_names(block.as_ref()).map_err(self.damaged(BlockKind::Metaindex, handle))
     }
 
-    /// Properties are read although their checksum differs if it agrees once the global sequence
-    /// number is zero: databases overwrite it in place.
+    /// The properties. If their checksum is wrong, it must be right with a global sequence number
+    /// of zero: databases overwrite that number in place.
     fn properties(&self, names: &Names) -> Result<Properties> {
         let Some(handle) = names.properties else {
             return match self.is_leveldb {
@@ -388,7 +383,7 @@ fn read_names(block: &[u8]) -> Result<Names, Damage> {
 }
 
 impl Inner {
-    /// A verified data block with a cursor that stands nowhere.
+    /// A verified data block, with a cursor that is at no entry.
     pub(crate) fn data(&self, handle: BlockHandle) -> Result<BlockCursor<BlockBytes>> {
         let block = self.base.fetch(BlockKind::Data, handle)?;
         BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)
@@ -405,7 +400,7 @@ impl Inner {
         BlockCursor::new(self.index.clone(), self.index_form.values, key_len_min)
     }
 
-    /// Refuses an entry that is none of [`DATA_KINDS`](crate::internal_key::DATA_KINDS).
+    /// The error for an entry that is none of [`DATA_KINDS`](crate::internal_key::DATA_KINDS).
     #[cold]
     pub(crate) fn not_read(&self, kind: Kind) -> Error {
         self.base.not_supported(format!(
@@ -415,8 +410,8 @@ impl Inner {
         ))
     }
 
-    /// Refuses an entry of an ingested file that has a sequence number of its own: all of them have
-    /// the global one.
+    /// Refuses an entry of an ingested file with a sequence number of its own: all entries have the
+    /// global one.
     pub(crate) fn check_sequence(&self, packed: u64) -> Result<(), Damage> {
         match self.global_sequence {
             Some(_) if sequence_of(packed) != 0 => {
@@ -426,7 +421,7 @@ impl Inner {
         }
     }
 
-    /// Makes a report about the index.
+    /// Makes reports about the index.
     pub(crate) fn index_damaged(&self) -> impl Fn(Damage) -> Error + '_ {
         self.base.damaged(BlockKind::Index, self.index_handle)
     }

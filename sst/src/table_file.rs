@@ -3,10 +3,9 @@
 //! ```text
 //!   handle -> compared with the file's length -> bytes read -> checksum -> decompressed
 //! ```
-//! * SST-TABLE-FILE-1: every length is compared with what is there before it is used; memory is
-//!   bounded by a multiple of the file.
-//! * SST-TABLE-FILE-2: every block is verified each time it is fetched, before a byte of it is
-//!   believed.
+//! * SST-TABLE-FILE-1: every length is compared with the bytes that are there before it is used, so
+//!   memory is bounded by a multiple of the file.
+//! * SST-TABLE-FILE-2: a block is verified each time it is fetched, before a byte of it is used.
 //!
 //! Any thread.
 
@@ -22,13 +21,14 @@ use crate::footer::{Footer, LEVELDB_VERSION};
 use crate::properties::Properties;
 use crate::table_source::{BlockBytes, TableSource};
 
-/// An open file, and what its footer says.
+/// An open file and its footer.
 #[derive(Debug)]
 pub(crate) struct TableFile {
     pub(crate) file: Arc<Path>,
     pub(crate) source: TableSource,
     pub(crate) footer: Footer,
-    /// Whether it is LevelDB's, and not one of RocksDB's first releases, which have properties.
+    /// Whether LevelDB wrote the file. Files of RocksDB's first releases have the same footer, but
+    /// also properties.
     pub(crate) is_leveldb: bool,
 }
 
@@ -71,7 +71,7 @@ impl TableFile {
         move |damage| damage.in_file(&self.file, kind, handle.offset)
     }
 
-    /// A block's bytes with their trailer, once they are known to lie in the file
+    /// The bytes of a block with its trailer. The block must end before the footer
     /// (SST-TABLE-FILE-1).
     fn stored(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
         if handle.end() > self.footer_offset() {
@@ -111,8 +111,8 @@ impl TableFile {
         }
     }
 
-    /// The properties, although their checksum differs, if it agrees once the global sequence
-    /// number is zero: databases overwrite it in place.
+    /// The properties. If their checksum is wrong, it must be right with a global sequence number
+    /// of zero: databases overwrite that number in place.
     pub(crate) fn fetch_properties(&self, handle: BlockHandle) -> Result<BlockBytes> {
         let error = match self.fetch(BlockKind::Properties, handle) {
             Ok(block) => return Ok(block),
@@ -121,7 +121,7 @@ impl TableFile {
         let mut bytes = self.stored(BlockKind::Properties, handle)?;
         let size = usize::try_from(handle.size).unwrap_or(usize::MAX);
         let mut zeroed = bytes.as_ref().to_vec();
-        // The block is not believed yet: all that is taken from it is a place for eight zeros.
+        // The block is not verified yet. All that it decides is where eight zeros go.
         let properties = zeroed
             .get(..size)
             .and_then(|block| Properties::decode(block).ok());
@@ -174,7 +174,7 @@ pub(crate) fn report(
     })
 }
 
-/// Turns an error of a block's trailer into a report that names the file.
+/// Turns the error of a block's trailer into a report that names the file.
 #[cold]
 fn mismatch(file: &Arc<Path>, block: BlockKind, error: paranoid_memtable::Error) -> Error {
     let Some(found) = error.corruption().copied() else {

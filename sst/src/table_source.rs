@@ -1,5 +1,5 @@
-//! Where a reader takes its bytes from: a file by positioned reads, or memory that the caller mapped
-//! or filled.
+//! The source of a reader's bytes: a file, by positioned reads, or memory that the caller mapped or
+//! filled.
 //!
 //! Any thread; reads of one source do not disturb each other.
 
@@ -7,9 +7,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Memory that a reader shares: a `Vec<u8>`, or a mapping of a file by the crate of the caller's
-/// choice. It must stay as it is while a table or cursor uses it: the index and the filter are
-/// verified once, when the table is opened, and a block while it is fetched.
+/// Memory that a reader shares: a `Vec<u8>`, or a file that another crate maps. It must not change
+/// while a table or cursor uses it: the index and the filter are verified once, when the table is
+/// opened, and a block when it is fetched.
 pub type SharedMemory = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The bytes of a table file. Any number of threads read it at once.
@@ -44,8 +44,8 @@ enum Kind {
 }
 
 impl TableSource {
-    /// A file, read at positions: its cursor is not moved. Its length is asked once, and each block
-    /// that is fetched is one read into new memory.
+    /// A file, read at positions; its own position does not move. Its length is read once. Each
+    /// fetched block is one read into new memory.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -57,8 +57,7 @@ impl TableSource {
         })
     }
 
-    /// Memory. Blocks that are not compressed are verified and read where they lie, without a copy.
-    /// O(1).
+    /// Memory. Blocks that are not compressed are verified and read in place, without a copy. O(1).
     #[must_use]
     pub fn memory(bytes: SharedMemory) -> Self {
         let len = (*bytes).as_ref().len() as u64;
@@ -77,7 +76,7 @@ impl TableSource {
         self.len
     }
 
-    /// `len` bytes from `offset` on. The caller has compared both with the length of the whole.
+    /// Reads `len` bytes from `offset`. The caller has compared both with the length of the source.
     pub(crate) fn read(&self, offset: u64, len: u64) -> io::Result<BlockBytes> {
         let too_large = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let len = usize::try_from(len).map_err(|_| too_large())?;

@@ -1,7 +1,8 @@
 //! Range deletions of a file: as they are stored, and the newest one over a key.
 //!
-//! Lookups ask a memtable that holds nothing else: it answers in bounded time and memory whatever
-//! the ranges are (overlapping, nested, unsorted), and verifies its memory at every lookup.
+//! A memtable of range deletions alone answers which is the newest over a key. It needs bounded
+//! time and memory for any ranges (overlapping, nested, unsorted), and verifies its memory at every
+//! lookup.
 //!
 //! Any thread: immutable.
 
@@ -18,7 +19,7 @@ use crate::block_cursor::BlockCursor;
 use crate::error::{Damage, Result};
 use crate::internal_key::{TAIL_LEN, kind_of, sequence_of, split};
 
-/// Soft limit of the memtable, which grows as it must.
+/// Soft limit of the memtable, which may grow over it.
 const WRITE_BUFFER_SIZE: u64 = 64 << 10;
 
 /// Start, end, sequence number.
@@ -29,7 +30,7 @@ pub(crate) type Tombstone = (Vec<u8>, Vec<u8>, SequenceNumber);
 pub(crate) struct Tombstones {
     /// As they are stored.
     list: Vec<Tombstone>,
-    /// Built by the first question.
+    /// The memtable. The first lookup builds it.
     index: OnceLock<ImmutableMemTable>,
 }
 
@@ -42,10 +43,10 @@ impl Tombstones {
         }
     }
 
-    /// A memtable that holds nothing else.
+    /// Builds a memtable of the range deletions.
     fn build(&self) -> Result<ImmutableMemTable> {
-        // Of two with equal start and sequence number the longer one covers the other; empty ones
-        // cover nothing.
+        // Of two ranges with equal start and sequence number, the longer one covers the other.
+        // Empty ranges cover nothing.
         let mut ranges: BTreeMap<(&[u8], SequenceNumber), &[u8]> = BTreeMap::new();
         for (start, end, sequence) in self.list.iter().filter(|(start, end, _)| start < end) {
             let longest = ranges.entry((start, *sequence)).or_insert(end);
@@ -67,7 +68,7 @@ impl Tombstones {
             .map(|(start, end, sequence)| (&**start, &**end, *sequence))
     }
 
-    /// The newest one over a key that a snapshot sees.
+    /// The sequence number of the newest range deletion over a key that a snapshot sees.
     pub(crate) fn covering(
         &self,
         key: &[u8],
@@ -77,7 +78,7 @@ impl Tombstones {
             return Ok(None);
         }
         if self.index.get().is_none() {
-            // If another thread was first, its memtable holds what this one holds.
+            // If another thread was first, its memtable has the same content.
             let _ = self.index.set(self.build()?);
         }
         match self
@@ -92,7 +93,7 @@ impl Tombstones {
     }
 }
 
-/// Reads a block. With a global sequence number every tombstone has that one.
+/// Reads a block. With a global sequence number, every tombstone has that number.
 pub(crate) fn read(block: &[u8], global: Option<SequenceNumber>) -> Result<Vec<Tombstone>, Damage> {
     let mut cursor = BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)?;
     let mut list = vec![];

@@ -1,16 +1,7 @@
-//! `verify`: every block of a file, every entry, and what the blocks say about each other.
+//! `verify`: checks every block of a file, every entry, and what the blocks say about each other.
 //!
-//! * SST-VERIFY-1: all blocks are read from the source again and their checksums compared, also
-//!   those whose names say nothing to this reader.
-//! * SST-VERIFY-2: keys strictly ascend inside and between blocks; separators stand between;
-//!   restarts are where entries begin; an index of user keys has no user key on both sides of a
-//!   separator.
-//! * SST-VERIFY-3: the filter denies no key; counts and sums of lengths are those of the
-//!   properties.
-//! * SST-VERIFY-4: blocks do not overlap. Bytes outside of all blocks are counted, not checked.
-//!
-//! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file
-//! has, 128 times at most.
+//! Any thread. O(bytes of all keys and values), which shared prefixes may make up to 128 times the
+//! bytes of the file (SST-BLOCK-CURSOR-1).
 
 use paranoid_memtable::SequenceNumber;
 use paranoid_memtable::integrity::Protected;
@@ -25,27 +16,27 @@ use crate::table_file::report;
 use crate::table_source::BlockBytes;
 use crate::{internal_key, properties};
 
-/// What a whole pass over a file found in order: [`SortedTable::verify`] makes it. Sizes are bytes
-/// of the file.
+/// The result of [`SortedTable::verify`] for a file without damage. Sizes are in bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
     /// Bytes of the file.
     pub file_size: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub data_blocks: u64,
     /// Bytes of data blocks with their trailers.
     pub data_size: u64,
-    /// Entries without range deletions.
+    /// Number of entries without range deletions.
     pub entries: u64,
-    /// Range deletions.
+    /// Number of range deletions.
     pub range_deletions: u64,
-    /// Bytes of no block and no footer: padding. 0 in files of this crate.
+    /// Bytes that are in no block and not in the footer: padding, which is not checked. 0 in files
+    /// of this crate.
     pub unaccounted_bytes: u64,
     /// Smallest and largest sequence number of entries and range deletions.
     pub sequences: Option<(SequenceNumber, SequenceNumber)>,
-    /// Sum of the digests of all entries and range deletions. The digest is this version's own:
-    /// good for comparing what was written with what was read, not for keeping.
+    /// Sum of the digests of all entries and range deletions. Another version may compute other
+    /// digests: compare it only within one program.
     pub digest_sum: u64,
     raw_key_bytes: u64,
     raw_value_bytes: u64,
@@ -76,8 +67,17 @@ struct Pass<'a> {
 }
 
 impl SortedTable {
-    /// Reads and verifies every block, and compares what the blocks say about each other: order of
-    /// keys, separators, restarts, the filter, counts and sums of lengths in the properties.
+    /// Reads every block from the source again, also blocks with unknown names, verifies it, and
+    /// compares what the blocks say about each other:
+    ///
+    /// * Blocks do not overlap.
+    /// * Keys strictly ascend inside blocks and between them, and separators are between the
+    ///   blocks.
+    /// * Restarts are where entries begin.
+    /// * In an index of user keys, no user key is on both sides of a separator.
+    /// * The filter denies no key.
+    /// * Counts and sums of lengths are those of the properties.
+    ///
     /// O(bytes of all keys and values). Any thread.
     ///
     /// ```
@@ -100,8 +100,8 @@ impl SortedTable {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` for the first thing that does not hold, with file, offset and block; `Io`;
-    /// `NotSupported` at an entry of a kind that is not read, with number and name.
+    /// `Corruption` for the first fact that does not hold, with file, offset and block; `Io`;
+    /// `NotSupported`, with number and name, at an entry of a kind that is not read.
     pub fn verify(&self) -> Result<VerifyReport> {
         let inner = &self.inner;
         let mut pass = Pass {
@@ -114,8 +114,8 @@ impl SortedTable {
             separator: None,
             handles: self.blocks().map(|(_, handle)| handle).collect(),
         };
-        // Before they are read: many names of one block would make that take the square of the
-        // file.
+        // Overlaps are found before the blocks are read: many names of one block would otherwise
+        // take time quadratic in the size of the file.
         pass.account()?;
         inner.fetch_named()?;
         let index_damaged = inner.index_damaged();
@@ -141,7 +141,7 @@ impl Pass<'_> {
         self.table.inner.index_damaged()(Damage(what))
     }
 
-    /// A data block with the separator after it.
+    /// Checks a data block and the separator after it.
     fn block(&mut self, handle: BlockHandle, separator: &[u8]) -> Result<()> {
         let table = self.table;
         let previous_end = self.handles.last().filter(|_| self.report.data_blocks > 0);
@@ -154,7 +154,7 @@ impl Pass<'_> {
         let damaged = table.inner.base.damaged(BlockKind::Data, handle);
         let mut restarts = RestartCheck::default();
         let mut more = data.first().map_err(&damaged)?;
-        // Where there are range deletions alone Pebble writes one block, which is empty.
+        // In a file of range deletions alone, Pebble writes one data block, which is empty.
         if self.report.data_blocks > 0 && (!more || self.report.entries == 0) {
             return Err(damaged(Damage("a data block without entries")));
         }
@@ -237,7 +237,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What the properties state, as far as they state it.
+    /// Compares the counts with the properties that the file has.
     fn compare_counts(&self) -> Result<()> {
         let (inner, found) = (&self.table.inner, &self.report);
         let bounds = found.sequences.filter(|_| inner.global_sequence.is_none());
@@ -278,7 +278,7 @@ impl Pass<'_> {
         found.map_or(0, |(_, handle)| handle.offset)
     }
 
-    /// SST-VERIFY-4: the bytes that are in none of the blocks that are known.
+    /// Checks that known blocks do not overlap. Returns the number of bytes outside of them.
     fn account(&mut self) -> Result<u64> {
         self.handles.sort_unstable_by_key(|handle| handle.offset);
         let (mut end, mut unaccounted) = (0, 0);

@@ -1,17 +1,15 @@
-//! The writer: entries in order to data blocks, then everything that stands after them.
+//! The writer: makes data blocks of entries that come in order, and keeps what the blocks after them
+//! need.
 //!
 //! ```text
 //!   data blocks | filter | index | range deletions | properties | metaindex | footer
 //!   entry -> limits, order -> block cut if it is due -> entry added, its digests kept
 //!   cut   -> compress -> checksum -> entries compared with their digests (chain) -> file
 //! ```
-//! * SST-WRITER-1: an entry that is refused (`InvalidArgument`) changes nothing; the next one may
-//!   go on.
-//! * SST-WRITER-2: after any other error every call fails; the writer can only be dropped.
-//! * SST-WRITER-3: bytes of data and index blocks are those that RocksDB writes for the same
-//!   entries and options.
+//! The bytes of data and index blocks are those that RocksDB writes for the same entries and
+//! options.
 //!
-//! One owner. Dropped before `finish`, it leaves nothing.
+//! One owner. A writer that is dropped before `finish` leaves no file.
 
 use std::num::NonZeroU32;
 use std::ops::Bound;
@@ -37,16 +35,16 @@ use crate::new_file::NewFile;
 use crate::options::{Compression, SortedTableOptions};
 use crate::storage::{Disk, Storage};
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To be repaired into, imported, or read.
+    /// The file will be repaired into a database, imported, or read.
     Plain,
-    /// To be ingested: every sequence number is 0.
+    /// The file will be ingested: every sequence number is 0.
     Ingestible,
 }
 
-/// What the properties tell of the entries.
+/// Counts and sums for the properties.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) points: u64,
@@ -55,7 +53,7 @@ pub(crate) struct Counts {
     pub(crate) merges: u64,
     pub(crate) raw_key_bytes: u64,
     pub(crate) raw_value_bytes: u64,
-    /// Smallest and largest.
+    /// Smallest and largest sequence number.
     pub(crate) sequences: Option<(SequenceNumber, SequenceNumber)>,
     /// Sum of the digests of all entries.
     pub(crate) digests: u64,
@@ -76,9 +74,9 @@ impl Counts {
     }
 }
 
-/// Writes a table file that RocksDB opens. Entries come in order: user keys ascend bytewise,
-/// sequence numbers descend within a key. It is a [`FlushSink`]. One thread at a time uses it.
-/// Memory: one block, a hash of 8 bytes per key for the filter, the index, the range deletions.
+/// Writes a table file that RocksDB opens. Entries come in order: user keys ascend bytewise, and
+/// sequence numbers descend within a key. It is a [`FlushSink`]. One thread at a time uses it. It
+/// holds in memory one block, 8 bytes per key for the filter, the index, and the range deletions.
 ///
 /// ```
 /// use paranoid_memtable::flush::Versions;
@@ -108,7 +106,7 @@ pub struct SortedTableWriter<S: Storage = Disk> {
     pub(crate) out: NewFile<S>,
     pub(crate) checks: BlockChecks,
     data: BlockBuilder,
-    /// What the entries of the block in the making are compared with.
+    /// The stored digests of the entries of the current block.
     digests: Vec<StoredProtection>,
     /// The previous block, until the first key of the next one is known.
     ended: Option<BlockHandle>,
@@ -125,8 +123,7 @@ pub struct SortedTableWriter<S: Storage = Disk> {
 }
 
 impl SortedTableWriter<Disk> {
-    /// Begins a file that does not exist yet. Nothing has its name before [`finish`](Self::finish)
-    /// returns.
+    /// Creates a file. It has its name only when [`finish`](Self::finish) returns.
     ///
     /// # Errors
     /// `Io`, also if the file exists.
@@ -136,7 +133,8 @@ impl SortedTableWriter<Disk> {
 }
 
 impl<S: Storage> SortedTableWriter<S> {
-    /// As [`create`](SortedTableWriter::create), in another storage than the machine's file system.
+    /// Creates a file as [`create`](SortedTableWriter::create) does, in a storage other than the
+    /// machine's file system.
     ///
     /// # Errors
     /// `Io`, also if the file exists.
@@ -148,9 +146,9 @@ impl<S: Storage> SortedTableWriter<S> {
         Self::begin(storage, path.as_ref(), options, Purpose::Plain)
     }
 
-    /// As [`create_in`](Self::create_in), for a file that RocksDB ingests: user keys strictly
-    /// ascend, every sequence number is 0, and there are no single deletes.
-    /// [`ingestible`](crate::ingestible) makes one from a table.
+    /// Creates a file for RocksDB's ingestion, as [`create_in`](Self::create_in) does: user keys
+    /// strictly ascend, every sequence number is 0, and there are no single deletes.
+    /// [`ingestible`](crate::ingestible) makes such a file from a table.
     ///
     /// # Errors
     /// `Io`, also if the file exists.
@@ -197,8 +195,8 @@ impl<S: Storage> SortedTableWriter<S> {
         })
     }
 
-    /// Adds an entry from somewhere else than a flush; its digests are computed from the caller's
-    /// bytes. O(length), amortised: where a block ends, it is verified and written.
+    /// Adds an entry that does not come from a flush; its digests are computed from the caller's
+    /// bytes. O(length), amortised: a block that ends is verified and written.
     ///
     /// # Errors
     /// As [`add_entry`](Self::add_entry).
@@ -217,14 +215,16 @@ impl<S: Storage> SortedTableWriter<S> {
         ))
     }
 
-    /// Adds an entry. Once its block ends, the bytes of the block are compared with the entry's
-    /// stored digests. O(length), amortised.
+    /// Adds an entry of a flush. When its block ends, the bytes of the block are compared with the
+    /// entry's stored digests. O(length), amortised.
     ///
     /// # Errors
-    /// `InvalidArgument`, which names the entry: what [`limits`] refuses, an entry not after the
-    /// last one, a range deletion (see [`add_range`](Self::add_range)). Nothing has changed then.
+    /// `InvalidArgument`, which names the entry, for an entry that [`limits`] refuses or that is
+    /// not after the last one, and for a range deletion (see [`add_range`](Self::add_range)). The
+    /// writer has not changed then, and the next entry may follow.
+    ///
     /// `Corruption` if an entry of the block that ends here is not the one whose digests came with
-    /// it; `Io`.
+    /// it; `Io`. After these errors every call fails.
     pub fn add_entry(&mut self, entry: FlushEntry<'_>) -> Result<()> {
         self.check(&entry)?;
         self.key.clear();
@@ -262,13 +262,13 @@ impl<S: Storage> SortedTableWriter<S> {
         Ok(())
     }
 
-    /// Adds a range deletion: the keys from `start` on and before `end`. They come in order of
-    /// starts, the newest first where starts are equal, before or after the entries. O(length); all
-    /// of them stay in memory until `finish`.
+    /// Adds a range deletion: of the keys at or after `start` and before `end`. Range deletions
+    /// come in order of starts, the newest first where starts are equal, before or after the
+    /// entries. O(length); all of them stay in memory until `finish`.
     ///
     /// # Errors
-    /// `InvalidArgument`, which names it: what [`limits`] refuses, an empty or inverted range, one
-    /// not after the last one.
+    /// `InvalidArgument`, which names the range deletion, if [`limits`] refuses it, if the range is
+    /// empty or inverted, or if it is not after the last one.
     pub fn add_range(
         &mut self,
         start: impl AsRef<[u8]>,
@@ -336,8 +336,7 @@ impl<S: Storage> SortedTableWriter<S> {
         }
     }
 
-    /// Takes the first key and the end of what was added. Of an end at the last key of an entry the
-    /// key is inside.
+    /// Extends the bounds of the file by the first key and the end of what was added.
     fn bound(&mut self, low: &[u8], high: Bound<&[u8]>) {
         let (least, end) = self
             .bounds
@@ -350,7 +349,8 @@ impl<S: Storage> SortedTableWriter<S> {
         }
     }
 
-    /// RocksDB's rule: full, or nearly full and the next entry would not fit.
+    /// RocksDB's rule: a block ends if it is full, or if it is nearly full and the next entry would
+    /// not fit.
     fn cut_is_due(&self, value_len: usize) -> bool {
         if self.data.is_empty() {
             return false;
@@ -361,7 +361,7 @@ impl<S: Storage> SortedTableWriter<S> {
         size >= limit || close && self.data.size_after(self.key.len(), value_len) > limit
     }
 
-    /// Ends the data block: checksum, comparison, file.
+    /// Ends the data block: computes its checksum, compares its entries, and writes it.
     pub(crate) fn cut(&mut self) -> Result<()> {
         if self.data.is_empty() {
             return Ok(());
@@ -405,7 +405,7 @@ impl<S: Storage> SortedTableWriter<S> {
     }
 }
 
-/// Orders ends: of two at one key the included one is the later.
+/// Orders ends: at one key, the included end is the later one.
 fn rank(end: Bound<&[u8]>) -> Option<(&[u8], bool)> {
     match end {
         Bound::Included(key) => Some((key, true)),
@@ -418,8 +418,7 @@ fn rank(end: Bound<&[u8]>) -> Option<(&[u8], bool)> {
 type Sealed<'a> = (std::borrow::Cow<'a, [u8]>, [u8; 5], u64);
 
 /// Compresses a block, computes its trailer, and only then compares its entries with their digests
-/// (SST-CHAIN-1,
-/// SST-CHAIN-2).
+/// (SST-CHAIN-1).
 pub(crate) fn seal<'a>(
     raw: &'a [u8],
     compression: Compression,

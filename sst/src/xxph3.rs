@@ -1,7 +1,7 @@
 //! XXPH3: the preview of XXH3 that RocksDB's Bloom filters hash keys with. 64 bits, seed 0.
 //!
 //! Its hashes differ from those of the final XXH3 at all lengths. A filter made with the wrong one
-//! passes its checksum and denies keys that are there.
+//! passes its checksum, and then denies keys that are in the file.
 //!
 //! Pure functions; any thread.
 
@@ -34,7 +34,7 @@ const SECRET: [u8; 192] = [
 const STRIPE: usize = 64;
 const STRIPES_A_BLOCK: usize = 16;
 
-/// The word at `at`; zero beyond the end, which no caller reaches.
+/// The word at `at`; zero after the end, which no caller reaches.
 #[inline(always)]
 fn r64(bytes: &[u8], at: usize) -> u64 {
     bytes

@@ -5,7 +5,7 @@ use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::{Corruption, Error, Kind, WriteBatch};
 use proptest::prelude::*;
 
-/// An entry as the tests keep it.
+/// An entry in the form of the tests.
 type Op = (Kind, Vec<u8>, Vec<u8>);
 
 const KINDS: [Kind; 7] = [
@@ -32,7 +32,7 @@ fn corruption(bytes: &[u8]) -> Corruption {
     }
 }
 
-/// A second encoder, written from the format's description and nothing else.
+/// A second encoder, written only from the format's description.
 fn oracle(sequence: u64, ops: &[Op]) -> Vec<u8> {
     fn slice(out: &mut Vec<u8>, bytes: &[u8]) {
         let len = bytes.len() as u64;
@@ -98,8 +98,8 @@ fn the_encoding_is_literally_this() {
     assert_eq!(WriteBatch::new().as_bytes(), [0; 12]);
 }
 
-/// What RocksDB 11.8 has in its log for an empty range, a put and an inverted range. The empty
-/// range takes the first sequence number: `GetLatestSequenceNumber` counts it.
+/// RocksDB 11.8's log of an empty range, a put and an inverted range. The empty range takes the
+/// first sequence number: `GetLatestSequenceNumber` counts it.
 #[test]
 fn ranges_of_a_log_are_read() {
     let bytes = b"\0\0\0\0\0\0\0\0\x03\0\0\0\x0f\x01a\x01a\x01\x01k\x01v\x0f\x01b\x01a";
@@ -112,7 +112,7 @@ fn ranges_of_a_log_are_read() {
     );
 }
 
-/// What RocksDB 11.8 makes of a put, `PutLogData`, a delete, a single delete and a merge in a
+/// RocksDB 11.8's bytes for a put, `PutLogData`, a delete, a single delete and a merge in a
 /// transaction, whose batch begins with `Noop`: four entries by its own count.
 const WITH_LOG_DATA: &[u8] =
     b"\0\0\0\0\0\0\0\0\x04\0\0\0\x0d\x01\x01k\x01v\x03\x04note\0\x01d\x07\x01s\x02\x01m\x02+1";
@@ -220,7 +220,7 @@ fn overlong_and_huge_lengths_are_refused() {
         bytes.push(0);
         bytes.extend(length);
         bytes.extend(b"kkkk");
-        // If the length were believed, the key would be all of it.
+        // A reader that trusted the length would take all of it as the key.
         bytes.truncate(if length[0] == 0x80 {
             13 + length.len()
         } else {
@@ -275,7 +275,7 @@ fn every_flipped_bit_is_another_batch_or_corruption() {
 
 #[cfg(feature = "fault-injection")]
 #[test]
-fn a_bit_flipped_behind_the_batch_is_corruption() {
+fn a_bit_flipped_after_the_batch_is_corruption() {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     batch.put(b"key", b"value").unwrap();
     batch.delete_range(b"a", b"b").unwrap();
@@ -346,7 +346,7 @@ fn keys_at_their_limit() {
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_value_over_its_limit_is_refused() {
-    // Never touched, so the system maps no page of it: only its length is looked at.
+    // The bytes are never touched, so the system maps no page: only the length is read.
     let value = vec![0u8; 1 << 32];
     let mut batch = WriteBatch::with_protection(8).unwrap();
     let error = batch.put(b"k", &value).unwrap_err();
@@ -440,12 +440,12 @@ fn a_batch_is_full_after_its_last_byte() {
                 match refused {
                     Ok(()) => assert!(count <= fitting, "{count} in {max} bytes"),
                     Err(Error::BatchFull {
-                        needed: told,
+                        needed: reported,
                         max: limit,
                     }) => {
                         assert!(
-                            count > fitting && (told, limit) == (needed, max as u64),
-                            "{told} {limit}"
+                            count > fitting && (reported, limit) == (needed, max as u64),
+                            "{reported} {limit}"
                         );
                     }
                     Err(other) => panic!("{other}"),
@@ -494,7 +494,7 @@ fn a_batch_from_a_log_has_its_protection_back() {
         let digest = Protected::of(entry.key(), entry.value(), entry.kind());
         assert_eq!(entry.caller_digest(), Some(digest));
     }
-    // What the log's checksum says comes first, whatever the bytes are.
+    // The error of the log's checksum comes first, for any bytes.
     let refused = || Error::InvalidArgument("the checksum differs".into());
     for bytes in [vec![], b"short".to_vec(), sample_bytes(), vec![0x55; 40]] {
         let error = WriteBatch::from_verified(bytes, |_| Err(refused())).unwrap_err();
@@ -506,7 +506,8 @@ fn a_batch_from_a_log_has_its_protection_back() {
     ));
 }
 
-/// A flip before, while or after the log's checksum is compared: it or the digests notice each.
+/// A flip before, while or after the log's checksum is compared: the checksum or the digests notice
+/// it.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn a_bit_flipped_after_the_log_verified_is_corruption() {
@@ -565,8 +566,8 @@ proptest! {
         prop_assert_eq!(ops(&read).unwrap(), wanted);
     }
 
-    /// Bytes that begin like a batch: no panic, and what is taken is encoded to the bytes that were
-    /// read.
+    /// Bytes that begin like a batch: nothing panics, and a batch that is taken encodes to the
+    /// bytes that were read.
     #[test]
     fn any_bytes_are_a_batch_or_corruption(tail in prop::collection::vec(0u8..18, 0..60), count in 0u8..6) {
         let mut bytes = vec![0; 12];
@@ -584,7 +585,8 @@ proptest! {
     }
 }
 
-/// Changes of a batch against a model: entries, appended batches, a limit. Lengths that cannot be.
+/// Compares changes of a batch with a model: entries, appended batches, a limit. Also impossible
+/// lengths.
 mod changes {
     use paranoid_memtable::batch::RangeOrder;
     use paranoid_memtable::integrity::Place;
@@ -593,7 +595,7 @@ mod changes {
 
     use super::{Op, any_op, corruption, ops, oracle};
 
-    /// One change of a batch, with its outcome compared with the model's.
+    /// Changes a batch, and compares the outcome with the model's.
     fn change(
         (batch, max_bytes): (&mut WriteBatch, usize),
         model: &mut Vec<Op>,
@@ -634,7 +636,7 @@ mod changes {
     }
 
     proptest! {
-        /// Appended batches and a limit against a list of operations.
+        /// Compares appended batches and a limit with a list of operations.
         #[test]
         fn changes_follow_a_model(
             steps in prop::collection::vec((0u8..9, any_op()), 0..40),
@@ -656,8 +658,8 @@ mod changes {
         }
     }
 
-    /// A length that ends too early is reported where it begins, with how much of it is there; an
-    /// end of a range is a key.
+    /// A length that ends too early is reported at its first byte, with the number of its bytes
+    /// that are there. An end of a range is a key.
     #[test]
     fn lengths_that_cannot_be_are_named() {
         let header = [&[0; 8][..], &[1, 0, 0, 0]].concat();
@@ -701,7 +703,7 @@ mod families {
     /// One varint byte, two and five.
     const FAMILIES: [u32; 5] = [0, 1, 127, 300, u32::MAX];
 
-    /// RocksDB's kinds, as its records of families have them.
+    /// RocksDB's kinds in records of families.
     const KINDS: [Kind; 5] = [
         Kind::PUT,
         Kind::MERGE,
@@ -742,7 +744,7 @@ mod families {
             .collect()
     }
 
-    /// What `of_rocksdb` has, written by this crate.
+    /// The batch of `of_rocksdb`, written by this crate.
     fn ours(name: &str) -> WriteBatch {
         let mut batch = WriteBatch::new();
         let mut add = |family, kind, key: &[u8], value: &[u8]| {
@@ -791,7 +793,7 @@ mod families {
                     (rows(&ours).unwrap(), &*bytes)
                 );
             }
-            // Log data is no entry, and so is not written anew.
+            // Log data is not an entry, so it is not written again.
             let note: &[u8] = b"\x03\x04note";
             let place = bytes.windows(note.len()).position(|window| window == note);
             let mut bytes = bytes;
@@ -812,7 +814,7 @@ mod families {
         }
     }
 
-    /// Family 0 in the longer spelling, ids that are cut off, overlong or over 32 bits, and cut
+    /// Family 0 in the longer encoding; ids that are cut off, overlong or over 32 bits; cut
     /// records.
     #[test]
     fn what_rocksdb_would_not_write_is_corruption() {
@@ -881,7 +883,7 @@ mod families {
         assert_eq!(full.as_bytes().len(), 12 + 6);
     }
 
-    /// Entries of other families are refused by name where one table takes the whole batch.
+    /// A table refuses, by name, a whole batch with entries of other families.
     #[test]
     fn a_batch_for_several_tables_is_refused_by_one() {
         let (table, set) = (
@@ -946,8 +948,8 @@ mod families {
         (batch, rows)
     }
 
-    /// One map for each family, and a table written entry by entry, against the tables that
-    /// `write_batch_of` wrote.
+    /// Compares the tables of `write_batch_of` with one map for each family, and with a table that
+    /// is written entry by entry.
     #[test]
     fn every_family_takes_its_entries_under_their_numbers_in_the_batch() {
         for seed in 0..if cfg!(miri) { 2 } else { 40 } {
@@ -1006,7 +1008,7 @@ mod families {
         }
     }
 
-    /// A flipped bit, of a family id too, puts nothing into any table.
+    /// A flipped bit, also of a family id, puts nothing into any table.
     #[cfg(feature = "fault-injection")]
     #[test]
     fn no_flipped_bit_puts_an_entry_into_another_table() {
@@ -1038,7 +1040,7 @@ mod families {
 
     #[test]
     fn what_a_family_does_not_have_is_not_asked_of_its_table() {
-        // A key of another family may be longer than this table takes, and out of its order.
+        // A key of another family may be too long for this table, and out of its order.
         let short =
             MemTable::new(MemTableOptions::builder().key_len_max(3).build().unwrap()).unwrap();
         let mut batch = WriteBatch::new();
@@ -1051,7 +1053,7 @@ mod families {
         ));
         assert_eq!(short.write_batch_of(2, 7, &batch).unwrap().entries, 0);
         assert_eq!((short.len(), short.stats().largest_sequence), (1, Some(8)));
-        // All of the batch takes numbers, what is not taken too.
+        // The whole batch takes numbers, also the entries that are left out.
         assert!(matches!(
             short.write_batch_of(2, u64::MAX, &batch),
             Err(Error::InvalidArgument(_))

@@ -1,5 +1,5 @@
-//! Damage: every bit of a small table, random faults of every kind, and what only sums, arenas and
-//! callers' digests reveal.
+//! Damage: every bit of a small table, random faults of every kind, and damage that only sums,
+//! arenas or callers' digests reveal.
 //!
 //! Debug builds take one bit of 397; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS`
 //! sets the random faults.
@@ -20,7 +20,7 @@ use damage::plan::{self, Area, Map, Rng};
 use damage::trial::Verdict;
 use damage::{Case, Frozen, History, run_case};
 
-/// What a search verifies besides its bracket.
+/// The checks of a search besides its bracket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seek {
     Bracket,
@@ -65,8 +65,8 @@ fn case(number: u64) -> Case {
     }
 }
 
-/// No wrong answer, no endless walk, and `Corruption` only where the damage could matter. The fault
-/// model admits that a lost write and another fault may hide each other.
+/// Accepts no wrong answer, no endless walk, and `Corruption` only where the damage could matter.
+/// The fault model admits that a lost write and another fault may hide each other.
 fn accept(number: u64, seed: u64, area: Area, kind: plan::Kind, verdict: &Verdict) {
     let right = verdict.wrong.is_none() || kind == plan::Kind::StaleAndAnother;
     let fine = right && verdict.endless.is_none() && verdict.beyond.is_empty();
@@ -131,7 +131,7 @@ fn every_bit_of_filters_and_index() {
     }
 }
 
-/// No answer rests on the directory, and a scrub finds what matters to its searches.
+/// No answer rests on the directory, and a scrub finds the damage that matters to its searches.
 #[test]
 fn every_bit_of_the_directory() {
     let seed = seed_or(23);
@@ -153,7 +153,7 @@ fn every_bit_of_the_directory() {
     assert!(found > faults / 4, "a scrub found {found} of {faults}");
 }
 
-/// Words and lines zeroed, and blocks from elsewhere copied over them.
+/// Words and lines are zeroed, and blocks from other places copied over them.
 #[test]
 fn random_faults_in_filters_and_index() {
     let seed = seed_or(17);
@@ -188,8 +188,8 @@ fn random_faults_of_every_kind() {
     }
 }
 
-/// A fault takes milliseconds in a development build, so that the number from the environment would
-/// take too long there.
+/// The number of faults. A fault takes milliseconds in a development build, so the number from the
+/// environment would take too long there.
 fn faults(optimised: u64, debug: u64) -> u64 {
     if cfg!(debug_assertions) {
         debug
@@ -290,7 +290,7 @@ fn flips<'m>(
         })
 }
 
-/// One flipped bit anywhere in an entry: no lookup but that of its key answers `Corruption`.
+/// One flipped bit anywhere in an entry: only the lookup of its key returns `Corruption`.
 #[test]
 fn one_flipped_bit_costs_its_own_key() {
     let model = Model::new(shape(Seek::Bracket, 40, 6));
@@ -315,7 +315,7 @@ fn one_flipped_bit_costs_its_own_key() {
     assert!(own > if cfg!(debug_assertions) { 8 } else { 50 }, "{own}");
 }
 
-/// The control block is small: every word of it is zeroed, in a table of one chunk and in one of
+/// The control block is small, so every word of it is zeroed, in a table of one chunk and in one of
 /// two.
 #[test]
 fn zeroed_control_words() {
@@ -345,8 +345,8 @@ fn zeroed_control_words() {
     }
 }
 
-/// What a step of a range returned: a key, an error (`?`), or the end (`-`).
-fn told<'t>(step: Option<Result<Entry<'t>, Error>>) -> String {
+/// The result of a step of a range: a key, an error (`?`), or the end (`-`).
+fn printed<'t>(step: Option<Result<Entry<'t>, Error>>) -> String {
     step.map_or("-".into(), |entry| {
         entry.map_or("?".into(), |entry| {
             entry.user_key().escape_ascii().to_string()
@@ -372,18 +372,18 @@ fn of_three() -> MemTable {
     table
 }
 
-/// An end comes to an entry that the other end has shown and that was damaged since: the range is
+/// An end meets an entry that the other end has shown and that was damaged since: the range is
 /// over.
 #[test]
 fn an_end_stops_at_what_the_other_one_has_shown() {
     let table = of_three();
     let mut range = table.range(..);
-    let shown = [told(range.next()), told(range.next())];
+    let shown = [printed(range.next()), printed(range.next())];
     flip_key(&table, b"b");
     let rest = [
-        told(range.next_back()),
-        told(range.next_back()),
-        told(range.next()),
+        printed(range.next_back()),
+        printed(range.next_back()),
+        printed(range.next()),
     ];
     assert_eq!(
         (shown.join(" "), rest.join(" ")),
@@ -391,7 +391,7 @@ fn an_end_stops_at_what_the_other_one_has_shown() {
     );
 }
 
-/// An entry is verified when it is pinned, not only when it was found.
+/// An entry is verified when it is pinned, not only when it is found.
 #[cfg(feature = "bytes")]
 #[test]
 fn a_damaged_entry_is_not_pinned() {
@@ -439,8 +439,8 @@ impl FlushSink for Nothing {
     }
 }
 
-/// A table of a, b and c where these words hold what they held before b was written: no tag notices
-/// that.
+/// A table of a, b and c in which these words have the values from before b was written. No tag
+/// notices that.
 fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
     let find = |injector: &FaultInjector<'_>, (region, key): (Region, &[u8])| {
@@ -467,7 +467,7 @@ fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     table
 }
 
-/// The link from `a` skips `b`, and its back link agrees: only the sums tell.
+/// The link from `a` skips `b`, and its back link agrees: only the sums show it.
 fn without_a_witness() -> MemTable {
     with_old_words(&[(Region::Link, b"a"), (Region::BackLink, b"c")])
 }
@@ -494,7 +494,7 @@ fn an_old_link_is_noticed() {
     assert!(is_link(table.get(b"b", 9).map(drop).unwrap_err()));
     assert!(is_link(table.put(4, b"aa", b"4").map(drop).unwrap_err()));
     assert!(table.get(b"c", 9).is_ok() && table.get(b"a", 9).is_ok());
-    let told: Vec<_> = table
+    let printed: Vec<_> = table
         .range(..)
         .map(|entry| {
             entry
@@ -503,7 +503,7 @@ fn an_old_link_is_noticed() {
         })
         .collect();
     assert_eq!(
-        told,
+        printed,
         [
             Ok(b"a".to_vec()),
             Err(true),
@@ -640,14 +640,14 @@ fn a_caller_digest_is_compared_before_publication() {
         .unwrap();
 }
 
-/// The control block: what is copied from another place of it, exchanged, flipped, or went back to
-/// what it held before, is not believed.
+/// The control block: a word that was copied from another place of it, exchanged, flipped, or has
+/// an earlier value again, is not used.
 ///
-/// Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words
-/// exchanged, every bit, each word and line as it was before each write: in release builds all of
-/// them, in debug builds a share that `PARANOID_TEST_SEED` moves. On tables of one chunk, of two
-/// and of many, frozen and not. Longer copies, which take along all words and checks of a filter or
-/// a writer shard, have a test of their own.
+/// The faults are every 16 aligned bytes and every line of 64 bytes over every other one, every
+/// pair of words exchanged, every bit, and each word and line as before each write. Release builds
+/// run all of them, debug builds a share that `PARANOID_TEST_SEED` selects. The tables have one
+/// chunk, two or many, and are frozen or not. Longer copies, which include all words and checks of
+/// a filter or a writer shard, have a test of their own.
 mod control {
     use paranoid_memtable::fault::{FaultInjector, Part};
     use paranoid_memtable::{Error, MemTable, WriteBatch};
@@ -657,7 +657,7 @@ mod control {
     use super::damage::{Frozen, run_fault, run_fault_on};
     use crate::support::rng::{Watchdog, seed_or};
 
-    /// What is done to the control block; numbers are indexes of pieces.
+    /// A fault of the control block. Numbers are indexes of pieces.
     #[derive(Debug, Clone, Copy)]
     enum Fault {
         Copy {
@@ -665,7 +665,8 @@ mod control {
             to: usize,
             len: usize,
         },
-        /// So many lines of the block, each over the line that stands as far after the target.
+        /// Copies several lines of the block, each over the line at the same distance from the
+        /// target.
         CopyLines {
             from: usize,
             to: usize,
@@ -691,7 +692,7 @@ mod control {
         entries: usize,
         accelerators: Accelerators,
         frozen: Frozen,
-        /// One of how many faults is tried in a debug and in a release build.
+        /// One fault in this number is tried: in a debug build, and in a release build.
         share: (usize, usize),
     }
 
@@ -854,26 +855,26 @@ mod control {
         }
     }
 
-    /// Words and lines copied from another place of the block, words exchanged, and every bit
+    /// Words and lines are copied from another place of the block, words exchanged, and every bit
     /// flipped.
     #[test]
-    fn no_place_of_the_control_block_stands_for_another() {
+    fn no_place_of_the_control_block_passes_for_another() {
         try_stages(
-            "corruption::control::no_place_of_the_control_block_stands_for_another",
+            "corruption::control::no_place_of_the_control_block_passes_for_another",
             &STAGES[..4],
         );
     }
 
     #[test]
-    fn no_place_of_a_large_tables_control_block_stands_for_another() {
+    fn no_place_of_a_large_tables_control_block_passes_for_another() {
         try_stages(
-            "corruption::control::no_place_of_a_large_tables_control_block_stands_for_another",
+            "corruption::control::no_place_of_a_large_tables_control_block_passes_for_another",
             &STAGES[4..6],
         );
     }
 
-    /// Lines of the control block that change places, the salt's with each other one: a size is
-    /// what bounds stand on.
+    /// Lines of the control block change places; the salt's changes with each other one. Bounds
+    /// rest on the sizes there.
     #[test]
     fn no_line_of_the_control_block_changes_places() {
         let test = "corruption::control::no_line_of_the_control_block_changes_places";
@@ -902,19 +903,19 @@ mod control {
     }
 
     #[test]
-    fn no_control_word_of_filters_and_index_stands_for_another() {
+    fn no_control_word_of_filters_and_index_passes_for_another() {
         try_stages(
-            "corruption::control::no_control_word_of_filters_and_index_stands_for_another",
+            "corruption::control::no_control_word_of_filters_and_index_passes_for_another",
             &STAGES[6..],
         );
     }
 
-    /// Words move together with their checks where a copy is long enough: 2 to 8 lines of 64 bytes.
-    /// Whole filters and shards, which are two lines each at the end of the list, over each other:
-    /// always all of them.
+    /// Words move together with their checks if a copy is long enough: 2 to 8 lines of 64 bytes.
+    /// Whole filters and shards, which are two lines each at the end of the list, are copied over
+    /// each other: this test always runs all of these.
     #[test]
-    fn no_group_of_control_words_stands_for_another() {
-        let test = "corruption::control::no_group_of_control_words_stands_for_another";
+    fn no_group_of_control_words_passes_for_another() {
+        let test = "corruption::control::no_group_of_control_words_passes_for_another";
         let stages = [
             Stage {
                 accelerators: Accelerators::Filters,
@@ -955,18 +956,18 @@ mod control {
         }
     }
 
-    /// What some pieces held before a write.
+    /// The contents of some pieces before a write.
     type Old = Vec<(usize, Vec<u8>)>;
 
-    /// The words and lines of the control block that held something else before some write, with
-    /// the number of that write; the freeze has the last number.
+    /// The words and lines of the control block that had another content before some write, and the
+    /// number of that write. The freeze has the last number.
     fn earlier(model: &Model, frozen: Frozen) -> Vec<(usize, Vec<usize>)> {
         let lines = lines(&open(&model.table().unwrap()));
         let mut groups: Vec<Vec<usize>> =
             lines.iter().flatten().map(|piece| vec![*piece]).collect();
         groups.extend(lines.into_iter().filter(|line| line.len() > 1));
         let first = groups[0][0];
-        // A group holds nothing before its words are made: those of writer shards come with the
+        // A group has no content before its words are made. Those of writer shards are made by the
         // first write.
         let mut history: Vec<Vec<Option<Vec<u8>>>> = Vec::new();
         let mut look = |table: &MemTable| {
@@ -1014,7 +1015,7 @@ mod control {
         found
     }
 
-    /// The fault model's lost write: a word or a line keeps what it held before some write.
+    /// The fault model's lost write: a word or a line has its content from before some write.
     #[test]
     fn a_control_word_that_went_back_is_noticed() {
         let seed = seed_or(31);
@@ -1069,8 +1070,8 @@ mod control {
         assert!(tried > 50, "{tried}");
     }
 
-    /// A range deletion asks a control word that no put asks. A batch that has one is refused
-    /// before its first put is linked.
+    /// A range deletion reads a control word that no put reads. A batch with such a word damaged is
+    /// refused before its first put is linked.
     #[test]
     fn a_batch_with_a_range_asks_every_control_word_first() {
         let test = "corruption::control::a_batch_with_a_range_asks_every_control_word_first";

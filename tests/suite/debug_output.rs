@@ -1,8 +1,8 @@
-//! `{:?}` of every public type: no bytes of the user, no secret of the table, short, and no data
-//! race beside a writer. What can be copied and compared is copied and compared too, and all of it
-//! is dropped there.
+//! `{:?}` of every public type: it has no bytes of the user and no secret of the table, is short,
+//! and causes no data race beside a writer. Types that can be copied and compared are copied and
+//! compared too, and all values are dropped.
 //!
-//! Miri sees the races: `.ci/full` runs this module under it, with few entries.
+//! Miri finds the races: `.ci/full` runs this module under it, with few entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -57,17 +57,17 @@ const NOT_TYPES: [&str; 15] = [
 const PARAMETERS: [&str; 3] = ["AtSnapshot", "Borrowed", "Owned"];
 
 const ENTRIES: u64 = if cfg!(miri) { 4 } else { 3_000 };
-/// Miri has no mappings of the kind that larger chunks are made of.
+/// Miri cannot make mappings for larger chunks.
 const BUFFER: u64 = if cfg!(miri) { 128 << 10 } else { 256 << 10 };
 const LIVE_ROUNDS: u64 = if cfg!(miri) { 0 } else { 50 };
 
-/// A seed that a secret is made from: as telling as the secret.
+/// The seed of a secret, which reveals as much as the secret.
 const SEED: u64 = 0x5ec2_e75e_c2e7;
 
 /// Longest output, in bytes.
 const LEN_MAX: usize = 1024;
 
-/// Every name that the crate's root and its modules hand out under the features of this build.
+/// Every name that the crate's root and its modules export under the features of this build.
 fn public_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut statement, mut built, mut module_built) = (String::new(), true, true);
@@ -113,14 +113,14 @@ impl Outputs {
     fn show(&mut self, name: &'static str, value: &dyn Debug) {
         let texts = self.0.entry(name).or_default();
         texts.push(format!("{value:?}"));
-        // `{:#?}` is what `dbg!` prints; it reads the same memory, so Miri does not need it.
+        // `dbg!` prints `{:#?}`. It reads the same memory, so Miri does not need it.
         if !cfg!(miri) {
             texts.push(format!("{value:#?}"));
         }
     }
 }
 
-/// Shows a value, and uses whichever of `Clone`, `PartialEq` and `PartialOrd` its type has.
+/// Shows a value, and uses those of `Clone`, `PartialEq` and `PartialOrd` that its type has.
 macro_rules! show {
     ($out:expr, $name:expr, $value:expr $(,)?) => {
         match $value {
@@ -135,7 +135,7 @@ macro_rules! show {
     };
 }
 
-/// Bytes that are recognised wherever they are shown.
+/// Bytes that are recognised in any output.
 fn bytes(letter: u8, n: u64) -> Vec<u8> {
     let mut bytes = vec![letter; 12];
     bytes.extend(n.to_be_bytes());
@@ -311,7 +311,7 @@ fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "FlushSummary", &summary);
 }
 
-/// Shows what a flush hands out.
+/// Shows the items of a flush.
 struct Shown<'o>(&'o mut Outputs);
 
 impl FlushSink for Shown<'_> {
@@ -440,8 +440,8 @@ fn outputs(table: &MemTable, letter: u8) -> Outputs {
     out
 }
 
-/// Every spelling of the letter's bytes that a derived `Debug` could have, without white space:
-/// several in a row, or a word of them.
+/// Every form of the letter's bytes in the output of a derived `Debug`, without white space:
+/// several bytes in a row, or a word of them.
 fn traces(letter: u8) -> Vec<String> {
     let word = u64::from_be_bytes([letter; 8]);
     let text = String::from_utf8(vec![letter; 4]).unwrap();
@@ -464,7 +464,7 @@ fn check(out: &Outputs, letter: u8) {
                 text.len()
             );
             let dense: String = text.split_whitespace().collect();
-            // Miri would search for minutes, and finds nothing else in a text.
+            // Miri would search for minutes, and would find no other errors.
             for trace in if cfg!(miri) { vec![] } else { traces(letter) } {
                 assert!(
                     !dense.contains(&trace),
@@ -498,7 +498,7 @@ fn no_public_type_is_forgotten() {
     assert!(gone.is_empty(), "not public any more: {gone:?}");
 }
 
-/// A report of corruption holds the digests that differ: numbers of 16 digits and more.
+/// The text without the digests of a report of corruption, which are numbers of 16 digits and more.
 fn without_digests(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     words
@@ -506,7 +506,7 @@ fn without_digests(text: &str) -> String {
         .collect()
 }
 
-/// Another secret and other bytes of the same lengths: not one character changes.
+/// With another secret and other bytes of the same lengths, no character changes.
 #[test]
 #[cfg_attr(
     miri,
@@ -542,8 +542,8 @@ fn nothing_shown_depends_on_bytes_or_secrets() {
     }
 }
 
-/// A writer fills the table meanwhile: no plain read of memory that it writes (a race that Miri
-/// reports), no torn text.
+/// A writer fills the table at the same time: no plain read of memory that it writes (a race that
+/// Miri reports), no torn text.
 #[test]
 fn shown_beside_a_live_writer() {
     let _watchdog = Watchdog::new("debug_output::shown_beside_a_live_writer", 0);
@@ -592,7 +592,7 @@ fn shown_beside_a_live_writer() {
     });
 }
 
-/// What `{:?}` shows of a set, a journal, and what they hand out.
+/// `{:?}` of a set, a journal, and their results.
 mod sets {
     use std::ops::Bound;
     use std::sync::Arc;
@@ -609,11 +609,11 @@ mod sets {
     use super::{Outputs, bytes, options};
     use crate::support::sets::{Plan, SimDisk};
 
-    /// What a listener is told.
+    /// The first event that a listener receives.
     fn event(letter: u8) -> SetEvent {
-        let told = std::sync::Arc::new(Told::default());
+        let heard = std::sync::Arc::new(Heard::default());
         let options = SetOptions::builder()
-            .listener(told.clone())
+            .listener(heard.clone())
             .build()
             .unwrap();
         let set = MemTableSet::open(options, ()).unwrap();
@@ -621,21 +621,21 @@ mod sets {
         batch.put(bytes(letter, 0), b"").unwrap();
         set.write(&batch).unwrap();
         set.switch().unwrap();
-        let events = told.0.lock().unwrap();
+        let events = heard.0.lock().unwrap();
         events[0].clone()
     }
 
-    /// Keeps what it is told.
+    /// Keeps the events that it receives.
     #[derive(Default)]
-    struct Told(std::sync::Mutex<Vec<SetEvent>>);
+    struct Heard(std::sync::Mutex<Vec<SetEvent>>);
 
-    impl Listener for Told {
+    impl Listener for Heard {
         fn event(&self, event: &SetEvent) {
             self.0.lock().unwrap().push(event.clone());
         }
     }
 
-    /// A set, and what it hands out.
+    /// A set, and the types of its results.
     pub(super) fn sets(letter: u8, out: &mut Outputs) {
         let manager = WriteBufferManager::new(1 << 20).unwrap();
         show!(out, "WriteBufferManager", &manager);
@@ -730,13 +730,13 @@ mod sets {
     }
 }
 
-/// Uses of a value that its type need not allow. A method answers whether it did anything.
+/// Uses of a value that its type need not support. A method returns whether it did anything.
 mod uses {
     /// A value of any type.
     pub(super) struct Used<'v, T>(pub(super) &'v T);
 
-    /// A method of the first trait is found before that of the second, which needs one more
-    /// reference, unless the type of the value lacks the bound.
+    /// The method of the first trait is found first, unless the type of the value lacks the bound.
+    /// The method of the second trait needs one more reference.
     macro_rules! optional {
         ($method:ident, $with:ident: $bound:ident, $without:ident, $value:ident => $used:expr) => {
             pub(super) trait $with {

@@ -1,7 +1,7 @@
-//! The examples as a user meets them: what they print, and how they end.
+//! Runs the examples as a user does, and checks their output and exit codes.
 //!
-//! `cargo test` builds the examples first. Under `cargo test --test suite` alone they may not be
-//! there: then these tests say so and pass.
+//! `cargo test` builds the examples first. `cargo test --test suite` alone does not build them:
+//! then these tests print a line and pass.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn ingest_takes_any_tree() {
         ] {
             assert!(out.contains(&wanted), "no `{wanted}` in\n{out}");
         }
-        // "deep/" holds er, er/c and b, which are deleted; deep-not and deeq stay.
+        // "deep/" holds er, er/c and b, which are deleted. deep-not and deeq stay.
         assert!(out.contains("range delete  deep at sequence"), "{out}");
         assert!(out.contains("3 entries gone; at snapshot"), "{out}");
         assert!(out.contains("All of it agrees."), "{out}");
@@ -219,8 +219,8 @@ fn a_full_device_is_an_error() {
     }
 }
 
-/// What a program writes on a terminal of some width: the lines, and each state of a line that it
-/// draws again.
+/// The output of a program on a terminal of some width: the lines, and each state of a line that is
+/// drawn again.
 #[cfg(target_os = "linux")]
 fn on_terminal(program: &Path, arguments: &[&str], columns: usize) -> Option<Vec<String>> {
     let words = [program.to_str().unwrap()]
@@ -252,7 +252,7 @@ fn on_terminal(program: &Path, arguments: &[&str], columns: usize) -> Option<Vec
     Some(shown.split(['\r', '\n']).map(str::to_owned).collect())
 }
 
-/// Paths longer than a line go on in the next one; numbers stay whole; a bar is on one line.
+/// Paths longer than a line continue on the next one; numbers stay whole; a bar is on one line.
 #[cfg(target_os = "linux")]
 #[test]
 fn reports_fit_the_terminal() {
@@ -291,8 +291,8 @@ fn reports_fit_the_terminal() {
     }
 }
 
-/// A store is what was written to it, whichever run of the program wrote it, and names what is in
-/// its way.
+/// A store has the content that was written to it, by any run of the program, and reports files
+/// that are in its way.
 #[test]
 fn kv_store_keeps_what_it_was_given() {
     let Some(program) = example("kv_store") else {
@@ -367,8 +367,8 @@ fn kv_store_keeps_what_it_was_given() {
     assert_eq!(store("get a"), (Some(0), "a 1\n".into()));
 }
 
-/// What scripts take from a result line of RocksDB's db_bench: name, microseconds and operations
-/// per second.
+/// The fields of a result line of RocksDB's db_bench that scripts use: name, microseconds and
+/// operations per second.
 fn result_line(line: &str) -> Option<(&str, f64, f64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [
@@ -393,7 +393,7 @@ fn result_line(line: &str) -> Option<(&str, f64, f64)> {
     whole.then_some((name, micros.parse().ok()?, rate.parse().ok()?))
 }
 
-/// Average of an AVG line: its sixth field.
+/// The average in an AVG line, its sixth field.
 fn average_line(line: &str) -> Option<(&str, f64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [name, "[AVG", _, "runs]", ":", rate, _, _, tail, ..] = fields[..] else {
@@ -404,7 +404,7 @@ fn average_line(line: &str) -> Option<(&str, f64)> {
 }
 
 /// Every command line that was published with the five changes runs, with fewer keys, and prints
-/// lines of RocksDB's shape.
+/// lines of RocksDB's form.
 #[test]
 fn db_bench_runs_what_was_published() {
     let Some(bench) = example("db_bench") else {
@@ -421,10 +421,14 @@ fn db_bench_runs_what_was_published() {
         let arguments: Vec<&str> = words.chain([directory.as_str()]).collect();
         let (code, out, error) = run(&bench, &arguments);
         assert_eq!(code, Some(0), "{line}\n{out}{error}");
-        let told = out
+        let printed = out
             .lines()
             .any(|line| line == "--memtablerep=vector: there is one representation, the skiplist");
-        assert_eq!(told, line.contains("memtablerep=vector"), "{line}\n{out}");
+        assert_eq!(
+            printed,
+            line.contains("memtablerep=vector"),
+            "{line}\n{out}"
+        );
         let list = parts[2]
             .split_whitespace()
             .find_map(|word| word.split_once("benchmarks="))
@@ -610,8 +614,8 @@ fn db_bench_guesses_what_was_meant_and_tells_what_tables_hold() {
     assert_eq!(out.lines().filter_map(result_line).count(), 1, "{out}");
 }
 
-/// The example `kv_store` in directories that other programs use too: what is its own and nobody
-/// names goes, and nothing else is touched.
+/// The example `kv_store` in directories that other programs use too: it removes its own files that
+/// the manifest does not name, and touches nothing else.
 mod kv_store {
     use std::collections::BTreeSet;
     use std::fs;
@@ -647,7 +651,7 @@ mod kv_store {
             .collect()
     }
 
-    /// The table files that there are, and those that the manifest names.
+    /// The table files in the directory, and those that the manifest names.
     fn tables(directory: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
         let manifest = fs::read_to_string(directory.join("MANIFEST")).unwrap();
         let named = manifest
@@ -725,7 +729,7 @@ mod kv_store {
         assert_eq!(line(&program, &directory, "scan").1, "a 1\nb 2\nc 3\n");
     }
 
-    /// To open a pipe for reading is to wait for somebody who writes.
+    /// To open a pipe for reading would wait for a writer.
     #[cfg(unix)]
     #[test]
     fn a_pipe_in_the_place_of_a_journal_is_an_error() {
@@ -765,13 +769,13 @@ mod kv_store {
         assert_eq!(first.scan().len(), 3);
         let (code, _, error) = line(&program, &directory, "put d 4");
         assert!(code == Some(2) && error.contains("LOCK"), "{error}");
-        // The lock ends with the process, however that ends.
+        // The lock ends with the process, for any reason.
         first.child.kill().unwrap();
         first.child.wait().unwrap();
         assert_eq!(line(&program, &directory, "scan").1, "a 1\nb 2\nc 3\n");
     }
 
-    /// Files that may not grow: a table file fits, and what a compaction makes of several does not.
+    /// Files may not grow: a table file fits, and the result of a compaction does not.
     #[cfg(unix)]
     #[test]
     fn a_flush_that_fails_leaves_no_files() {
@@ -800,22 +804,22 @@ mod kv_store {
         }
         let rows = store.scan();
         assert!(rows.len() >= 6, "{} rows", rows.len());
-        // The flush that is under way ends.
+        // The current flush ends.
         drop(store.child.stdin.take());
-        let mut told = String::new();
+        let mut printed = String::new();
         store
             .child
             .stderr
             .take()
             .unwrap()
-            .read_to_string(&mut told)
+            .read_to_string(&mut printed)
             .unwrap();
         assert!(store.child.wait().unwrap().success());
-        let refused = told
+        let refused = printed
             .lines()
             .filter(|line| line.starts_with("merge: "))
             .count();
-        assert!(refused > 5, "{told}");
+        assert!(refused > 5, "{printed}");
         let (there, named) = tables(&directory);
         assert_eq!(there, named);
         let mut store = Store::start(&program, &directory, &mut Rng::new(0));
@@ -824,7 +828,7 @@ mod kv_store {
         store.child.wait().unwrap();
     }
 
-    /// A merge of files of which nothing is left writes none, and its install names none.
+    /// A merge of files without any remaining entry writes no file, and its install names none.
     #[test]
     fn what_is_all_deleted_merges_to_no_file() {
         let Some(program) = example("kv_store") else {
@@ -853,7 +857,7 @@ mod kv_store {
     }
 
     #[test]
-    fn what_is_cut_off_the_journal_is_told() {
+    fn bytes_cut_off_the_journal_are_reported() {
         let Some(program) = example("kv_store") else {
             return;
         };

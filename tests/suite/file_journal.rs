@@ -1,4 +1,4 @@
-//! The journal of files: what it replays, what it refuses, what it saves.
+//! The journal of files: its replays, its refusals, and its salvages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -71,7 +71,7 @@ pub(crate) fn journals(disk: &SimDisk) -> Files {
 /// Bytes of a file before its first record: the header.
 const FIRST: usize = SECTOR;
 
-/// When a journal under test is synced.
+/// The times at which a journal under test is synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Syncs {
     EachBatch,
@@ -135,7 +135,7 @@ fn what_was_appended_is_replayed() {
                 journals(&disk_of(&files)),
                 "a replay appends nothing"
             );
-            // A second journal goes on after the first.
+            // A second journal continues after the first.
             journal.switch(3).unwrap();
             log(&journal, &batch(11, b"more")).unwrap();
             journal.sync().unwrap();
@@ -145,7 +145,8 @@ fn what_was_appended_is_replayed() {
     }
 }
 
-/// What was queued before a switch is in the file of its own table, and goes with that file.
+/// A batch that was queued before a switch is in the file of its own table, and is removed with
+/// that file.
 #[test]
 fn what_is_queued_is_in_the_file_of_its_table() {
     let _watchdog = Watchdog::new(
@@ -210,8 +211,8 @@ fn what_the_engine_has_is_not_replayed() {
         .len(),
         1
     );
-    // Without the engine's files batches are missing, and that is no torn tail: a later record says
-    // so.
+    // Without the engine's files batches are missing. A later record shows that this is not a torn
+    // tail.
     journal.sync().unwrap();
     log(&journal, &batch(12, b"more")).unwrap();
     let error = read(
@@ -233,8 +234,8 @@ fn what_the_engine_has_is_not_replayed() {
     );
 }
 
-/// An engine does not want the last batch that a journal has: deletes of a key that it never uses
-/// take its numbers, and the journal goes on.
+/// An engine leaves out the last batch of a journal. Deletes of a key that it never uses take the
+/// batch's numbers, and the journal continues.
 #[test]
 fn a_batch_that_is_left_out_leaves_its_numbers_to_deletes() {
     let disk = empty_disk();
@@ -315,7 +316,7 @@ fn misuse_is_an_invalid_argument() {
     assert!(matches!(none, Err(Error::InvalidArgument(_))));
 }
 
-/// Checks a journal that was damaged: nothing wrong is handed out, and what was not hit is saved.
+/// Checks a damaged journal: it returns no wrong batch, and a salvage returns all intact ones.
 fn check_damaged(files: &Files, logged: &[Logged], file: &str, at: usize, text: &str) {
     let salvaged = read(&disk_of(files), 0, RecoveryMode::SkipAnyCorrupted).unwrap();
     let lost: Vec<u64> = logged
@@ -361,8 +362,8 @@ fn check_damaged(files: &Files, logged: &[Logged], file: &str, at: usize, text: 
     }
 }
 
-/// Every byte, with one bit and with all bits of it flipped, and synced after each batch or once at
-/// the end.
+/// Flips one bit, and all bits, of every byte of a journal that was synced after each batch, or
+/// once at the end.
 #[test]
 fn every_flipped_byte_is_harmless_or_refused() {
     let _watchdog = Watchdog::new("file_journal::every_flipped_byte_is_harmless_or_refused", 0);
@@ -370,7 +371,7 @@ fn every_flipped_byte_is_harmless_or_refused() {
         let (files, logged) = two_files(syncs);
         for (name, bytes) in &files {
             for at in 0..bytes.len() {
-                // The long values need not be tried at each byte of theirs.
+                // Long values need not be tried at each of their bytes.
                 if at > 400 && at % SECTOR > 60 && at % 19 != 0 && cfg!(debug_assertions) {
                     continue;
                 }
@@ -390,8 +391,8 @@ fn every_flipped_byte_is_harmless_or_refused() {
     }
 }
 
-/// A journal that goes on after a salvage: the next salvage hands out what the first one did, and
-/// what came after it.
+/// A journal continues after a salvage: the next salvage returns the same batches, and the later
+/// ones.
 #[test]
 fn what_was_saved_is_saved_again() {
     let (mut files, logged) = two_files(Syncs::EachBatch);
@@ -415,9 +416,9 @@ fn what_was_saved_is_saved_again() {
     }
 }
 
-/// The batches whose records end within this many bytes of the second file.
+/// Number of batches whose records end within this many bytes of the second file.
 fn whole_within(logged: &[Logged], len: usize) -> usize {
-    // No sector has less than 8 bytes of a record.
+    // Every sector has at least 8 bytes of a record.
     let (mut end, mut whole) = (FIRST, 6);
     for (_, batch) in &logged[6..] {
         end += batch.len() + 28;
@@ -447,7 +448,7 @@ fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced(
                     RecoveryMode::TolerateCorruptedTailRecords,
                 );
                 assert_eq!(refused.is_err(), whole < 10, "{syncs:?}, {len} bytes");
-                // What nothing knows of was not synced.
+                // Without the notes, nothing shows that the file was synced.
                 cut.remove("journal.synced");
                 if syncs == Syncs::EachBatch && whole < 7 {
                     continue;
@@ -469,7 +470,7 @@ fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced(
                 "{syncs:?}, {len} bytes"
             );
             assert_eq!(replayed.last_sequence, whole as u64);
-            // What was cut is gone, so that later files do not make it look like damage.
+            // The torn end was removed, so that later files do not make it look like damage.
             journal.switch(3).unwrap();
             log(&journal, &batch(11, b"more")).unwrap();
             journal.sync().unwrap();
@@ -484,8 +485,7 @@ fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced(
     }
 }
 
-/// Records of equal length that changed places, and a file of another journal under this one's
-/// name.
+/// Records of equal length changed places, or a file of another journal has this one's name.
 #[test]
 fn a_moved_or_stale_record_does_not_verify() {
     let write = || {
@@ -541,7 +541,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
         let mut kept = vec![];
         let mut is_full = |result: Result<(), Error>| match result {
             Ok(()) => false,
-            // A journal that has failed says so.
+            // Every call of a journal that has failed returns an error.
             Err(error) => {
                 let cause = if let Error::ReadOnly { cause } = &error {
                     cause
@@ -560,7 +560,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
             for sequence in 1..=40 {
                 let batch = batch(sequence, &[sequence as u8; 60]);
                 if is_full(log(&journal, &batch)) {
-                    // Every call fails from then on.
+                    // Every later call fails.
                     assert!(is_full(journal.write()) && is_full(journal.switch(2)));
                     break;
                 }
@@ -569,7 +569,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
             is_full(journal.sync());
         }
         drop(journal);
-        // Space again: the next opening has what was written, and goes on.
+        // The disk has space again: the next opening finds all that was written, and continues.
         disk.set_plan(Plan::default());
         let (journal, _, found) =
             read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
@@ -642,7 +642,7 @@ fn syncs_beside_appends_cover_what_came_before_them() {
     }
 }
 
-/// Crashes: what was synced is replayed, in order, and nothing half-written is visible.
+/// Crashes: synced batches are replayed in order, and no partial batch is visible.
 mod crash {
     use std::sync::Arc;
 
@@ -652,21 +652,21 @@ mod crash {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::sets::{End, Plan, SECTOR, SimDisk};
 
-    /// How sure it is that a batch survives a crash.
+    /// The certainty that a batch survives a crash.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Fate {
-        /// A sync that came after it returned.
+        /// A later sync has returned.
         Certain,
-        /// A write that came after it returned: it survives the end of the process.
+        /// A later write has returned: the batch survives the end of the process.
         Written,
         /// It was appended, or may have been.
         Open,
-        /// Its append failed: it may be there as long as nothing else has its number.
+        /// Its append failed: it may survive if no other batch has its number.
         Refused,
     }
 
     impl Fate {
-        /// Whether an end of the process, or a power cut, leaves a batch.
+        /// Whether a batch survives an end of the process, or a power cut.
         fn survives(self, end: End) -> bool {
             self == Fate::Certain || (self == Fate::Written && end == End::Process)
         }
@@ -679,18 +679,18 @@ mod crash {
         fate: Fate,
     }
 
-    /// What an engine knows that writes to a journal.
+    /// The knowledge of an engine that writes to a journal.
     #[derive(Debug, Default)]
     struct Engine {
         batches: Vec<Batch>,
-        /// The last number that its files have.
+        /// The last number in its files.
         flushed: u64,
         next: u64,
         /// The newest table and the last number before it.
         table: (u64, u64),
         /// The worst end since the last recovery.
         end: Option<End>,
-        /// A call failed: the journal may fail until it is opened anew.
+        /// A call failed: the journal may fail until it is opened again.
         has_failed: bool,
     }
 
@@ -756,13 +756,13 @@ mod crash {
             Ok(())
         }
 
-        /// The tables before the newest one are in files.
+        /// Says that the tables before the newest one are in files.
         fn flush(&mut self, journal: &FileJournal) -> Result<(), Error> {
             self.flushed = self.flushed.max(self.table.1);
             journal.flushed(self.table.0, self.flushed)
         }
 
-        /// One call or another; only a machine that is down ends the work.
+        /// Makes one call; only a machine that is down ends the work.
         fn work(&mut self, journal: &FileJournal, rng: &mut Rng) {
             let done = match rng.below(20) {
                 0..=9 => self.append(journal, rng),
@@ -774,7 +774,7 @@ mod crash {
             self.has_failed |= done.is_err();
         }
 
-        /// Compares what was replayed with what was written.
+        /// Compares the replayed batches with the written ones.
         fn compare(&self, found: &[(u64, Vec<u8>)]) -> Result<(), String> {
             let wanted: Vec<&Batch> = self
                 .batches
@@ -819,7 +819,7 @@ mod crash {
             }
         }
 
-        /// After a recovery all that was replayed is durable.
+        /// After a recovery all replayed batches are durable.
         fn restart(&mut self, found: Vec<(u64, Vec<u8>)>, last_sequence: u64) {
             let durable = |(sequence, bytes)| Batch {
                 sequence,
@@ -831,7 +831,7 @@ mod crash {
         }
     }
 
-    /// Opens the journal of a disk and reads it; `None` if the machine went down meanwhile.
+    /// Opens the journal of a disk and reads it. `None`: the machine went down meanwhile.
     fn recover(disk: &SimDisk, engine: &mut Engine) -> Result<Option<FileJournal>, String> {
         let mut found = vec![];
         let storage = Arc::new(disk.clone());
@@ -859,7 +859,7 @@ mod crash {
         }
     }
 
-    /// Works, crashes, recovers, and works on, a few times.
+    /// Works, crashes, recovers, and continues, a few times.
     fn crash(seed: u64) -> Result<(), String> {
         let mut rng = Rng::new(seed);
         let fails_one_in = [None, None, Some(40), Some(12)][rng.index(4)];
@@ -874,7 +874,7 @@ mod crash {
                 ..Plan::default()
             });
             let crash_at = Some(disk.steps() + rng.below(150));
-            // As often as a call fails, the journal is opened anew, by the same process or another
+            // After each failed call the journal is opened again, by the same process or another
             // one.
             while let Some(journal) = recover(&disk, &mut engine)? {
                 disk.set_plan(Plan {
@@ -914,8 +914,8 @@ mod crash {
         }
     }
 
-    /// Does a few things, switches to a table or tries to, and syncs at last; calls of the storage
-    /// fail whose numbers are in the interval. The last sync may have a plan of its own. Whether
+    /// Makes a few calls, switches to a table or tries to, and syncs at last. Calls of the storage
+    /// with numbers in the interval fail. The last sync may have a plan of its own. Returns whether
     /// batch 2 was acknowledged.
     fn sync_after_trouble(
         disk: &SimDisk,
@@ -935,14 +935,14 @@ mod crash {
         });
         journal.switch(2)?;
         journal.append(&super::batch(2, b"green"))?;
-        // Whichever of these fails, and whatever it leaves: the last sync means what it says.
+        // Each of these may fail, in any state. The last sync still has to be right.
         let _ = journal.obsolete_before(2);
         let _ = journal.switch(next);
         last.into_iter().for_each(|plan| disk.set_plan(plan));
         Ok(journal.sync().is_ok())
     }
 
-    /// The directory's sync may fail for a call that needs it for something else.
+    /// The directory's sync may fail in a call that needs it for another purpose.
     #[test]
     fn a_sync_means_names_that_a_failed_call_left_unwritten() {
         let _watchdog = Watchdog::new("a_sync_means_names_that_a_failed_call_left_unwritten", 0);

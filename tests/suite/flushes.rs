@@ -1,7 +1,7 @@
-//! Freezing, scrubs beside it, and flushes: what they hand out, with which digests, and whom they
-//! keep waiting.
+//! Freezes, scrubs beside them, and flushes: the items of a flush, their digests, and the threads
+//! that wait.
 
-/// A pulled flush hands out what a flush into a sink hands out, and ends with an error at damage.
+/// A pulled flush returns the same items as a flush into a sink, and ends with an error at damage.
 mod pulled_flush {
     #[cfg(feature = "fault-injection")]
     use paranoid_memtable::DuplicatePolicy;
@@ -15,7 +15,7 @@ mod pulled_flush {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::under;
 
-    /// What a flush handed out.
+    /// An item of a flush.
     #[derive(Debug, Clone, PartialEq, Eq)]
     enum Item {
         Entry(Vec<u8>, u64, Kind, Vec<u8>),
@@ -63,7 +63,7 @@ mod pulled_flush {
         }
     }
 
-    /// Everything that is handed out up to the end or the first error.
+    /// All items up to the end or the first error.
     fn pulled(flush: &mut FlushIter<'_>) -> (Vec<Item>, Result<FlushSummary, Error>) {
         let mut items = vec![];
         loop {
@@ -177,7 +177,7 @@ mod pulled_flush {
         assert!(left.next().unwrap().is_none() && right.next().unwrap().is_none());
     }
 
-    /// One flipped bit of an entry, or a wrong count of a writer: what was pulled before is right,
+    /// One bit of an entry flips, or a count of a writer is wrong: the items before it are right,
     /// the error is final, and there is no summary.
     #[cfg(feature = "fault-injection")]
     #[test]
@@ -227,7 +227,7 @@ mod pulled_flush {
         }
     }
 
-    /// A table of versions and, under `Replace`, of entries that were replaced; its snapshot is 5.
+    /// A table of versions and, under `Replace`, of replaced entries. Its snapshot is 5.
     #[cfg(feature = "fault-injection")]
     fn of_versions(duplicates: DuplicatePolicy) -> MemTable {
         let options = MemTableOptions::builder().duplicates(duplicates);
@@ -253,12 +253,12 @@ mod pulled_flush {
         table
     }
 
-    /// One bit of an entry flips between two calls: each item agrees with its digests, all items
-    /// are right as far as they go, and a flush that comes to its end has handed out all of them.
+    /// One bit of an entry flips between two calls: each item agrees with its digests, all returned
+    /// items are right, and a flush that comes to its end has returned all of them.
     #[cfg(feature = "fault-injection")]
     #[test]
-    fn damage_between_two_calls_is_not_handed_out() {
-        let test = "flushes::pulled_flush::damage_between_two_calls_is_not_handed_out";
+    fn damage_between_two_calls_is_not_returned() {
+        let test = "flushes::pulled_flush::damage_between_two_calls_is_not_returned";
         let _watchdog = Watchdog::new(test, 0);
         for (duplicates, versions) in [
             (DuplicatePolicy::Reject, Versions::SeenBy(&[5])),
@@ -365,7 +365,7 @@ mod flush_protection {
                     ),
                 );
             }
-            // A key and a value that belong to two entries.
+            // A key and a value of two different entries.
             self.try_flip(
                 &protection,
                 (user_key, &[value, b"x"].concat(), sequence, kind),
@@ -411,7 +411,7 @@ mod flush_protection {
             let frozen = table.freeze().unwrap();
             frozen.flush(Versions::All, &mut sink).unwrap();
             assert_eq!(sink.entries, 60);
-            // A digest of n bytes misses one flip in 2^8n; without digests nothing is compared.
+            // A digest of n bytes misses one flip in 2^8n. Without digests nothing is compared.
             let allowed = match protection {
                 0 => sink.tried,
                 1 => sink.tried / 64,
@@ -428,8 +428,8 @@ mod flush_protection {
     }
 }
 
-/// A scrub during which the table is frozen reports nothing: it counted fewer entries than were
-/// sealed meanwhile.
+/// A scrub reports nothing if the table is frozen meanwhile. It has counted fewer entries than the
+/// freeze has sealed.
 mod scrub_and_freeze {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::scope;
@@ -456,11 +456,10 @@ mod scrub_and_freeze {
         );
     }
 
-    /// The scrub's own callback writes entries before the place where the scrub is, and freezes the
-    /// table.
+    /// The scrub's own callback writes entries before the scrub's position, and freezes the table.
     #[test]
     fn a_table_that_is_frozen_under_a_scrub_is_undamaged() {
-        // 1024 entries lie between two calls of the callback.
+        // 1024 entries are between two calls of the callback.
         for entries in [3, 1100, 5000] {
             for freeze_at_call in [1, 2, 4] {
                 let table = table(7);
@@ -543,7 +542,7 @@ mod scrub_and_freeze {
         }
     }
 
-    /// Every word of the tombstone index that is not zero, padding and records to come included: a
+    /// Every word of the tombstone index that is not zero, also padding and records to come: a
     /// flipped bit changes no answer, and a scrub reports it.
     #[cfg(feature = "fault-injection")]
     #[test]
@@ -606,7 +605,7 @@ mod scrub_and_freeze {
 /// A slow fragmenter blocks no other thread.
 ///
 /// ```text
-///   freezing thread    freeze(A) -> first comparisons of tombstone keys ... stands at the gate ....... done
+///   freezing thread    freeze(A) -> first comparisons of tombstone keys ... waits at the gate ........ done
 ///   this thread                                 reads A, writes B, reads B    opens the gate
 /// ```
 /// The gate is in the comparator, and only the freezing thread stops at it. No thread sleeps, no
@@ -637,8 +636,8 @@ mod slow_freeze {
         static COMPARISONS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Where the freezing thread stops: at its `left`-th comparison of two boundaries of ranges
-    /// from now.
+    /// The place where the freezing thread stops: its `left`-th comparison of two boundaries of
+    /// ranges from now.
     #[derive(Debug)]
     struct Gate {
         freezer: OnceLock<ThreadId>,
@@ -695,7 +694,7 @@ mod slow_freeze {
         (number as u32).to_be_bytes()
     }
 
-    /// A key that comes right after a boundary.
+    /// The key right after a boundary.
     fn point(number: u64) -> [u8; POINT_LEN] {
         let mut key = [b'.'; POINT_LEN];
         key[..BOUNDARY_LEN].copy_from_slice(&boundary(number));
@@ -717,7 +716,7 @@ mod slow_freeze {
         POINTS + TOMBSTONES - tombstone
     }
 
-    /// The newest tombstone up to a snapshot that covers a key, found by looking at all of them.
+    /// The newest tombstone up to a snapshot that covers a key, found by a search of all of them.
     fn cover(key: u64, snapshot: u64) -> Option<u64> {
         let covers = |tombstone: &u64| (tombstone * 2..tombstone * 2 + WIDTH).contains(&key);
         (0..TOMBSTONES)
@@ -832,15 +831,18 @@ mod slow_freeze {
     }
 
     #[test]
-    fn a_slow_fragmenter_holds_up_nobody() {
-        let _watchdog = Watchdog::new("flushes::slow_freeze::a_slow_fragmenter_holds_up_nobody", 5);
+    fn a_slow_fragmenter_delays_no_thread() {
+        let _watchdog = Watchdog::new(
+            "flushes::slow_freeze::a_slow_fragmenter_delays_no_thread",
+            5,
+        );
         for stop_at in [0, TOMBSTONES / 4] {
             freeze_slowly(stop_at);
         }
     }
 }
 
-/// Flushes that nobody ends: kept, or leaked.
+/// Flushes that do not end: kept, or leaked.
 mod kept {
     use std::sync::mpsc::channel;
     use std::time::Duration;
@@ -856,9 +858,9 @@ mod kept {
         MemTableSet::open(options.build().unwrap(), ()).unwrap()
     }
 
-    /// A flush that is kept, by a thread of the engine or by the function of the flush thread, and
-    /// one that is leaked: who waits for its end is answered like a write that is stalled, and the
-    /// tables stay.
+    /// A flush is kept, by a thread of the engine or by the function of the flush thread, or
+    /// leaked. A call that waits for its end returns the error of a stalled write, and the tables
+    /// stay.
     #[test]
     fn a_wait_for_a_flush_has_an_end() {
         let _watchdog = Watchdog::new("flushes::kept::a_wait_for_a_flush_has_an_end", 0);
@@ -881,7 +883,7 @@ mod kept {
             set.switch().unwrap();
             set.begin_flush().unwrap().unwrap()
         };
-        // Kept; then nothing flushes, and then it is flushed.
+        // The flush is kept, so nothing flushes; later the tables are flushed.
         let set = impatient();
         let job = begin(&set);
         (0..2).for_each(|_| late(&set));
@@ -892,13 +894,13 @@ mod kept {
         ));
         flush(set.begin_flush().unwrap().unwrap()).unwrap();
         set.flush_and_wait().unwrap();
-        // Leaked: nothing ends it, and all else goes on.
+        // The flush is leaked: nothing ends it, and all else continues.
         let set = impatient();
         std::mem::forget(begin(&set));
         (0..2).for_each(|_| late(&set));
         assert!(set.put("k", "later").is_ok() && set.read_only().is_none());
-        // Kept by a function that says that it is done; once the job is gone, the thread tries
-        // again when it is asked to.
+        // The flush is kept by a function that has returned. When the job is dropped, the thread
+        // tries again on request.
         let set = impatient();
         let (keep, kept) = channel();
         let mut flushes = 0;

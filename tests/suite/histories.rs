@@ -1,6 +1,7 @@
-//! Histories of concurrent calls on a table and on a set, recorded and checked for linearizability:
-//! 4 to 8 threads write batches of puts, deletes, merges and range deletions, read single keys,
-//! many keys and ranges, now and at snapshots that they keep, while others switch, flush or freeze.
+//! Histories of concurrent calls on a table and on a set, recorded and checked for linearizability.
+//! Between 4 and 8 threads write batches of puts, deletes, merges and range deletions. They read
+//! single keys, many keys and ranges, now and at snapshots that they keep, while others switch,
+//! flush or freeze.
 //!
 //! Stores that break 1, 2 or 4 of their calls must be rejected (`broken`).
 
@@ -18,7 +19,8 @@ use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or}
 /// Keys that all threads write and read; range deletions are among these.
 const SHARED_KEYS: u16 = 5;
 
-/// Begins the keys that one batch alone writes: whether it arrived whole shows in the last scan.
+/// The first of the keys that only one batch writes. The last scan shows whether such a batch
+/// arrived whole.
 const OWN_KEYS: u16 = 100;
 
 /// One entry of a batch. All values of a history differ.
@@ -30,18 +32,17 @@ enum Change {
     DeleteRange(u16, u16),
 }
 
-/// What a read knows of a key: the value, then the merge operands in the order in which they were
-/// written.
+/// A read's knowledge of a key: the value, then the merge operands in the order of their writes.
 type Known = Vec<u32>;
 
-/// When a read looks.
+/// The time at which a read looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Now,
     Kept,
 }
 
-/// What was asked and answered.
+/// A call and its result.
 #[derive(Debug, Clone)]
 enum Call {
     /// The entries have the numbers that end with `last`.
@@ -54,7 +55,7 @@ enum Call {
         at: u64,
         found: Vec<(u16, Known)>,
     },
-    /// Whether a frozen table refused what was asked of it.
+    /// Whether a frozen table refused a call.
     Admitted,
     Refused,
     Freeze,
@@ -69,7 +70,7 @@ struct Written {
 }
 
 impl Written {
-    /// What a snapshot knows of a key.
+    /// The knowledge of a snapshot about a key.
     fn read(&self, key: u16, at: u64) -> Known {
         let mut known = vec![];
         for (_, change) in self
@@ -130,7 +131,7 @@ struct Caller<'h, S: Store> {
     clock: &'h Clock,
     values: &'h AtomicU64,
     rng: Rng,
-    /// The next key that one batch alone writes.
+    /// The next key that only one batch writes.
     own_key: u16,
     kept: Option<S::Pin>,
     calls: Vec<Recorded<Call>>,
@@ -148,7 +149,7 @@ impl<S: Store> Caller<'_, S> {
         }
     }
 
-    /// Up to three entries, the last one under a key of its own.
+    /// Up to three entries, the last one with a key of its own.
     fn batch(&mut self) -> Vec<Change> {
         let mut changes = vec![];
         for _ in 0..self.rng.below(3) {
@@ -202,7 +203,7 @@ impl<S: Store> Caller<'_, S> {
     }
 }
 
-/// The calls of some threads on a store, and at the end a scan of everything.
+/// The calls of several threads on a store, and at the end a scan of everything.
 fn history<S: Store>(store: &S, seed: u64) -> Vec<Recorded<Call>> {
     let mut rng = Rng::new(seed);
     let threads = 4 + rng.below(5);
@@ -246,7 +247,7 @@ fn history<S: Store>(store: &S, seed: u64) -> Vec<Recorded<Call>> {
     calls
 }
 
-/// Checks so many histories of each kind of store.
+/// Checks a number of histories of each kind of store.
 fn check(test: &str, one: impl Fn(u64) -> Vec<Recorded<Call>>) {
     let test = format!("histories::{test}");
     let seed = seed_or(0x4157);
@@ -266,8 +267,8 @@ fn of_a_set() {
     check("of_a_set", |seed| history(&Tables::new(seed), seed));
 }
 
-/// Batches become visible in the order of their numbers, as an engine arranges it; one thread
-/// freezes the table.
+/// Batches become visible in the order of their numbers, as in an engine; one thread freezes the
+/// table.
 #[test]
 fn of_a_table() {
     check("of_a_table", |seed| {
@@ -275,8 +276,8 @@ fn of_a_table() {
     });
 }
 
-/// Stores that break a few of their calls. Histories of them must be rejected, or the checks of the
-/// others say nothing.
+/// Stores that break a few of their calls. Histories of them must be rejected, or the other checks
+/// would prove nothing.
 mod broken {
     use std::cell::Cell;
     use std::sync::Mutex;
@@ -287,20 +288,20 @@ mod broken {
     use super::{Batches, Call, Change, Known, history};
     use crate::support::rng::{Rng, Watchdog, seed_or};
 
-    /// What a broken call does.
+    /// The effect of a broken call.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Break {
-        /// Answers with what an older snapshot sees, and says that this is what is there now.
+        /// Returns an older snapshot's state as the present one.
         StaleRead,
-        /// Answers with what was there before the first write, and says so.
+        /// Returns the state before the first write as the present one.
         ReadOfTheBeginning,
-        /// A batch that is said to be written and is not.
+        /// Reports a batch as written, and does not write it.
         LostWrite,
-        /// Half of a batch is not written.
+        /// Leaves out half of a batch.
         TornBatch,
     }
 
-    /// A store that breaks so many calls.
+    /// A store that breaks several calls.
     struct Broken<S: Store> {
         store: S,
         how: Break,
@@ -311,8 +312,8 @@ mod broken {
     }
 
     thread_local! {
-        /// Whether a write of this thread has returned: the thread may not read what was there
-        /// before.
+        /// Whether a write of this thread has returned: the thread may not read the state before
+        /// it.
         static WROTE: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -328,7 +329,7 @@ mod broken {
             }
         }
 
-        /// Whether one more call is to be broken.
+        /// Whether to break one more call.
         fn takes_one(&self) -> bool {
             self.left
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
@@ -338,7 +339,7 @@ mod broken {
         }
     }
 
-    /// A key that nobody reads, in place of an entry that is lost.
+    /// A key that no call reads, in place of a lost entry.
     const LOST: Change = Change::Delete(u16::MAX);
 
     impl<S: Store> Store for Broken<S>
@@ -363,13 +364,15 @@ mod broken {
                 arriving[kept..].fill(LOST);
             }
             self.store.write(clock, arriving, calls);
-            // What the caller believes.
+            // The changes that the caller assumes.
             if let Some(Recorded {
-                call: Call::Write { changes: told, .. },
+                call: Call::Write {
+                    changes: returned, ..
+                },
                 ..
             }) = calls.last_mut()
             {
-                *told = changes;
+                *returned = changes;
             }
             WROTE.set(true);
         }
@@ -453,8 +456,8 @@ mod broken {
 }
 
 /// Histories of single entries whose numbers come in any order: threads insert the same few (key,
-/// number) pairs and ask for the newest entry of a key. Each insert of a pair but one is refused,
-/// and what is asked for is the newest one that is there.
+/// number) pairs and look up the newest entry of a key. All inserts of a pair except one are
+/// refused, and a lookup returns the newest pair at that time.
 mod newest {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
@@ -483,7 +486,7 @@ mod newest {
         },
     }
 
-    /// Insert if absent, and a question for the newest.
+    /// Insert if absent, and lookup of the newest.
     struct Entries;
 
     impl Specification for Entries {
@@ -568,8 +571,7 @@ mod newest {
         }
     }
 
-    /// Changes of recorded answers are rejected: a winner too many, no winner, a value that nobody
-    /// inserted.
+    /// Changed results are rejected: a winner too many, no winner, a value that was not inserted.
     #[test]
     fn wrong_answers_are_rejected() {
         for seed in 0..20 {
@@ -605,8 +607,8 @@ mod newest {
     }
 }
 
-/// What histories are recorded of: a set with its flushes, and one table whose batches an engine
-/// makes visible in order.
+/// The stores of the histories: a set with its flushes, and one table whose batches an engine makes
+/// visible in order.
 mod stores {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
@@ -624,15 +626,15 @@ mod stores {
     use crate::support::rng::Rng;
     use crate::support::sets::{self, History, HistorySource, finish, read_through};
 
-    /// What threads call.
+    /// The calls of the threads.
     pub(super) trait Store: Sync {
-        /// What keeps a snapshot.
+        /// Keeps a snapshot.
         type Pin: Send;
 
         fn write(&self, clock: &Clock, changes: Vec<Change>, calls: &mut Vec<Recorded<Call>>);
 
-        /// Reads the keys now or at a snapshot, in one of several ways; the number at which it
-        /// looked, and what it found.
+        /// Reads the keys now or at a snapshot, in one of several ways. Returns the number at which
+        /// it read, and the results.
         fn read(
             &self,
             pin: Option<&Self::Pin>,
@@ -642,7 +644,7 @@ mod stores {
 
         fn pin(&self) -> Self::Pin;
 
-        /// What happens beside writes and reads.
+        /// Does the work beside writes and reads.
         fn upkeep(&self, clock: &Clock, rng: &mut Rng, calls: &mut Vec<Recorded<Call>>);
     }
 
@@ -729,7 +731,7 @@ mod stores {
         }
     }
 
-    /// What a scan showed of these keys.
+    /// The results of a scan for these keys.
     fn pick(shown: &[(u16, Known)], keys: &[u16]) -> Vec<(u16, Known)> {
         let known = |key: &u16| {
             shown
@@ -786,7 +788,8 @@ mod stores {
 
         fn upkeep(&self, _: &Clock, rng: &mut Rng, _: &mut Vec<Recorded<Call>>) {
             self.set.switch().unwrap();
-            // One flush at a time: the base of a second one would lack what the first one adds.
+            // One flush at a time: the base of a second one would lack the entries of the first
+            // one.
             let Ok(_flush) = self.flushes.try_lock() else {
                 return;
             };
@@ -801,20 +804,20 @@ mod stores {
         }
     }
 
-    /// Whether somebody freezes a table while others write.
+    /// Whether a thread freezes a table while others write.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(super) enum Freezes {
         Sometimes,
         Never,
     }
 
-    /// One table: numbers are given out first, and become visible when all before them are written.
+    /// One table. Numbers are taken first, and become visible when all before them are written.
     pub(super) struct OneTable {
         table: MemTable,
         freezes: Freezes,
         next: AtomicU64,
         visible: AtomicU64,
-        /// First and last numbers that are written, but not visible.
+        /// First and last numbers of batches that are written, but not visible.
         written: Mutex<BTreeSet<(u64, u64)>>,
     }
 
@@ -875,7 +878,7 @@ mod stores {
             in_order(known)
         }
 
-        /// A scan shows which keys there are; the operands of merges are asked for.
+        /// A scan shows the keys; operands of merges are read by gets.
         fn scan(&self, at: u64, keys: &[u16], rng: &mut Rng) -> Vec<(u16, Known)> {
             let row = |entry: paranoid_memtable::Entry<'_>| {
                 let known = if entry.kind() == Kind::MERGE {
@@ -915,7 +918,7 @@ mod stores {
                 call: admission.clone(),
             });
             self.publish(first, last);
-            // A refused batch takes its numbers all the same, for a key that nobody reads.
+            // A refused batch takes its numbers too, for a key that no call reads.
             let refused = || vec![Change::Delete(u16::MAX); changes.len()];
             let changes = if matches!(admission, Call::Admitted) {
                 changes.clone()
@@ -954,7 +957,7 @@ mod stores {
             self.visible.load(Ordering::Acquire)
         }
 
-        /// Now and then the table is frozen, and a frozen one is flushed.
+        /// Now and then freezes the table, and flushes a frozen one.
         fn upkeep(&self, clock: &Clock, rng: &mut Rng, calls: &mut Vec<Recorded<Call>>) {
             if self.freezes == Freezes::Never || !rng.one_in(6) {
                 return;

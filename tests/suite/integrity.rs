@@ -1,5 +1,5 @@
-//! Options of integrity: they say what was asked for, and refuse what cannot be had. Block
-//! trailers, checksums and kinds of entries by themselves.
+//! Options of integrity: getters return the values that were set, and impossible values are
+//! refused. Block trailers, checksums and kinds of entries by themselves.
 
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Region};
@@ -51,9 +51,8 @@ fn options_say_what_was_asked_for() {
     assert_eq!(ParanoidOptions::builder().build().unwrap(), options);
 }
 
-/// Every bit of an entry flipped while a cursor is parked on it: its getters agree on whether the
-/// entry verifies where they return the same parts of it, and what is damaged is the finding of a
-/// scrub in any case.
+/// Every bit of an entry is flipped while a cursor is parked on it. Getters that return the same
+/// parts agree on whether the entry verifies, and a scrub always reports the damage.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn getters_of_an_entry_verify_what_they_return() {
@@ -275,7 +274,7 @@ mod checksums {
         unmask(ChecksumKind::Crc32c.checksum(data))
     }
 
-    /// The checksum by another implementation than the crate's: bit by bit, or from another crate.
+    /// The checksum by another implementation than this crate's: bit by bit, or from another crate.
     fn oracle(kind: ChecksumKind, data: &[u8]) -> u32 {
         match kind {
             ChecksumKind::None => 0,
@@ -473,7 +472,7 @@ mod checksums {
     ];
 
     /// One literal for each code path of the implementations: up to 16, 128 and 240 bytes, and
-    /// above. The block is `pattern(length)`, the last byte 7.
+    /// more. The block is `pattern(length)`, the last byte 7.
     #[test]
     fn schema_of_longer_blocks() {
         for (len, want) in LONGER_BLOCKS {
@@ -504,7 +503,7 @@ mod checksums {
         assert_eq!(ChecksumKind::Crc32.checksum(b"123456789"), 0xcbf4_3926);
         assert_eq!(ChecksumKind::XxHash32.checksum(b"abc"), 0x32d1_53ff);
         assert_eq!(ChecksumKind::XxHash64.checksum(b"abc"), 0xad77_0999);
-        // The last byte is 0: nothing is folded in after the hash.
+        // The last byte is 0, so nothing is added to the hash.
         assert_eq!(ChecksumKind::Xxh3.checksum(b"abc\0"), 0x892f_3950);
     }
 
@@ -563,7 +562,7 @@ mod checksums {
         }
     }
 
-    /// A torn write leaves zeros: they must not pass as a checked block.
+    /// A torn write leaves zeros, which must not verify as a block.
     #[test]
     fn zeros_do_not_give_zero() {
         let zeros = vec![0u8; 20_000];
@@ -582,7 +581,7 @@ mod checksums {
         }
     }
 
-    /// The checksum of a block and the compression type after it, which is stored apart.
+    /// The checksum of a block and the compression type after it, passed separately.
     fn with_last_byte(kind: ChecksumKind, block: &[u8], last: u8) -> u32 {
         let [_, checksum @ ..] = BlockChecks::new(kind).trailer(block, last, 0);
         u32::from_le_bytes(checksum)
@@ -613,8 +612,8 @@ mod checksums {
     proptest! {
 
 
-        /// A checksum over data and last byte apart is that of both together; so is the CRC of two
-        /// parts, one after the other, taken from the definition: CRC(a . b) = CRC(a . zeros) ^
+        /// A checksum over data and last byte apart equals that of both together. So does the CRC
+        /// of two parts, one after the other, by the definition: CRC(a . b) = CRC(a . zeros) ^
         /// CRC(b) ^ CRC(zeros).
         #[test]
         fn continuation(a in prop::collection::vec(any::<u8>(), 0..700), b in prop::collection::vec(any::<u8>(), 1..300)) {
@@ -631,7 +630,7 @@ mod checksums {
             }
         }
 
-        /// A flipped bit changes a CRC always, and a hash of 32 bits in all but one of 2^32 cases.
+        /// A flipped bit always changes a CRC, and a hash of 32 bits in all but one of 2^32 cases.
         #[test]
         fn a_flipped_bit_shows(mut data in prop::collection::vec(any::<u8>(), 1..600), at in any::<prop::sample::Index>()) {
             let clean = KINDS.map(|(kind, ..)| kind.checksum(&data));
@@ -649,7 +648,7 @@ mod checksums {
         use serde::de::value::{Error as ValueError, StrDeserializer, U8Deserializer};
         use serde::de::{Deserialize, IntoDeserializer};
 
-        /// Writes strings and nothing else.
+        /// Writes only strings.
         struct Shown(ChecksumKind);
 
         impl std::fmt::Display for Shown {
@@ -676,8 +675,8 @@ mod checksums {
             for name in ["XXH3", "", "md5"] {
                 let text = read(name).unwrap_err().to_string();
                 let known = "none, crc32c, xxhash, xxhash64, xxh3, crc32";
-                let told = format!("unknown checksum kind {name:?}; the known ones are {known}");
-                assert!(text.ends_with(&told), "{text}");
+                let listed = format!("unknown checksum kind {name:?}; the known ones are {known}");
+                assert!(text.ends_with(&listed), "{text}");
             }
         }
 
@@ -690,7 +689,7 @@ mod checksums {
     }
 }
 
-/// Kinds: what each number means, and what it is called. Images of an order that has none.
+/// Kinds: the meaning and the name of each number. Images of an order that has none.
 mod keys {
     use paranoid_memtable::{Bytewise, KeyOrder};
     use paranoid_memtable::{Comparator, Kind};

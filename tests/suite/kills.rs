@@ -1,9 +1,9 @@
-//! The example `kv_store`, killed again and again while it acknowledges writes to this process:
-//! nothing that it acknowledged is missing, and nothing half-written is visible.
+//! The example `kv_store`, killed again and again while it acknowledges writes to this process: no
+//! acknowledged write is missing, and no partial one is visible.
 //!
-//! Each writer sends one line after the other: a batch over keys of its own that its number
-//! decides. So after a kill its keys are what they were after its last acknowledged line, or after
-//! the one that was under way.
+//! Each writer sends one line after the other: a batch over keys of its own, which follows from its
+//! number. So after a kill its keys have the state after its last acknowledged line, or after the
+//! line that was sent last.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or}
 
 pub(crate) type Rows = BTreeMap<String, String>;
 
-/// What the keys of a writer are.
+/// The state of a writer's keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Written {
     /// Number of lines.
@@ -25,7 +25,7 @@ struct Written {
 }
 
 impl Written {
-    /// Commands of the next line, and what is there after it.
+    /// Commands of the next line, and the state after it.
     fn next(&self, writer: usize, seed: u64) -> (String, Written) {
         let mut next = Written {
             lines: self.lines + 1,
@@ -63,7 +63,7 @@ impl Written {
     }
 }
 
-/// A writer outside the store: what was acknowledged, and the line that is under way.
+/// A writer outside the store: its acknowledged lines, and the line that was sent last.
 #[derive(Debug, Clone, Default)]
 struct Writer {
     written: Written,
@@ -114,7 +114,7 @@ impl Store {
         }
     }
 
-    /// Sends a line; returns its number.
+    /// Sends a line. Returns its number.
     pub(crate) fn send(&mut self, line: &str) -> u64 {
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(format!("{line}\n").as_bytes()).unwrap();
@@ -122,7 +122,7 @@ impl Store {
         self.lines
     }
 
-    /// A line of an answer: the number of the line that it is about, and the rest.
+    /// A line of an answer: the number of the line that it answers, and the rest.
     pub(crate) fn answer(&mut self) -> Option<(u64, String)> {
         let mut line = String::new();
         self.answers.read_line(&mut line).ok()?;
@@ -155,8 +155,8 @@ struct Verifier {
     seed: u64,
     writers: [Writer; WRITERS],
     acknowledged: u64,
-    /// Lines that were under way at a kill: those found whole, and those of which nothing was
-    /// found.
+    /// Lines without an answer at a kill: those that were found whole, and those of which nothing
+    /// was found.
     kept: u64,
     gone: u64,
 }
@@ -172,7 +172,7 @@ impl Verifier {
         }
     }
 
-    /// Compares what is there with what was acknowledged, and goes on from there.
+    /// Compares the rows with the acknowledged ones, and continues from them.
     fn check(&mut self, mut rows: Rows) -> Result<(), String> {
         for (number, writer) in self.writers.iter_mut().enumerate() {
             let prefix = format!("w{number}-");
@@ -208,7 +208,7 @@ impl Verifier {
         lines.insert(store.send(&line), number);
     }
 
-    /// Takes an acknowledgement; returns whose it is.
+    /// Takes an acknowledgement. Returns its writer.
     fn acknowledge(&mut self, answer: (u64, String), lines: &mut BTreeMap<u64, usize>) -> usize {
         let number = lines.remove(&answer.0).expect("a line that was sent");
         assert_eq!(answer.1, "ok");
@@ -218,7 +218,7 @@ impl Verifier {
         number
     }
 
-    /// Sends lines until so many are acknowledged, and kills the store.
+    /// Sends lines until `acknowledgements` are acknowledged, and kills the store.
     fn work_and_kill(&mut self, mut store: Store, acknowledgements: u64, rng: &mut Rng) {
         let mut lines = BTreeMap::new();
         (0..WRITERS).for_each(|writer| self.send(&mut store, writer, &mut lines));
@@ -236,7 +236,7 @@ impl Verifier {
     }
 }
 
-/// So that kills hit any moment between two answers.
+/// Waits, so that kills hit any moment between two answers.
 fn wait_a_little(rng: &mut Rng) {
     let turns = rng.below(3000);
     (0..rng.below(turns + 1)).for_each(|_| std::thread::yield_now());
@@ -258,7 +258,7 @@ fn a_killed_store_keeps_what_it_acknowledged() {
         let _watchdog = Watchdog::new(test, seed);
         let mut store = Store::start(&program, &directory, &mut rng);
         if rng.one_in(8) {
-            // While it opens.
+            // The kill comes while it opens.
             wait_a_little(&mut rng);
             store.child.kill().unwrap();
             store.child.wait().unwrap();
@@ -297,8 +297,8 @@ pub(crate) fn journal(directory: &Path) -> PathBuf {
     files.filter(is_journal).max().unwrap()
 }
 
-/// Without the end of its journal the store misses what it acknowledged. It says so; and where
-/// nothing is left that knows of it, this test notices.
+/// Without the end of its journal the store misses acknowledged lines. It reports that; if nothing
+/// is left that shows it, this test notices.
 #[test]
 fn a_store_that_lost_a_batch_is_noticed() {
     let Some(program) = example("kv_store") else {
@@ -329,8 +329,7 @@ fn a_store_that_lost_a_batch_is_noticed() {
     assert!(verifier.check(rows).is_err(), "nobody misses it");
 }
 
-/// Files that may not grow stand for a full disk: a store answers with errors, and has what it
-/// acknowledged.
+/// Files may not grow, as on a full disk: a store returns errors, and keeps all acknowledged lines.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_and_no_loss() {
@@ -368,7 +367,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
         assert_eq!(store.scan(), wanted, "{blocks} blocks");
         store.child.kill().unwrap();
         store.child.wait().unwrap();
-        // Flushes fit into 20 blocks; merges do not, and are nobody's error.
+        // Flushes fit into 20 blocks; merges do not, and no line gets their error.
         assert!(refused > 0 || blocks == 20, "{blocks} blocks were enough");
         let mut store = Store::start(&program, &directory, &mut Rng::new(0));
         assert_eq!(store.scan(), wanted, "{blocks} blocks, opened anew");
@@ -378,7 +377,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
 }
 
 /// A store on a device that fails, and one that loses a file or the end of one while it is not
-/// running. What it acknowledged is there, or it says that it is not.
+/// running. It has its acknowledged lines, or it reports the loss.
 mod losses {
     use std::collections::BTreeMap;
     use std::fs;
@@ -390,7 +389,7 @@ mod losses {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
 
     impl Store {
-        /// A store that acknowledges what is synced, and tells nobody what is in its way.
+        /// A store that acknowledges synced lines, and whose messages are dropped.
         fn synced(program: &Path, directory: &Path, environment: &[(&str, String)]) -> Store {
             let mut command = Store::command(20_000, program, directory);
             let environment = environment.iter().map(|(name, value)| (name, value));
@@ -402,10 +401,10 @@ mod losses {
             self.child.wait().unwrap();
         }
 
-        /// All rows of the store; `None` if it does not open, or says that it cannot read them.
+        /// All rows of the store. `None`: it does not open, or cannot read them.
         fn try_scan(&mut self) -> Option<Rows> {
             self.lines += 1;
-            // It may be gone already.
+            // It may have ended already.
             let _ = std::io::Write::write_all(self.child.stdin.as_mut().unwrap(), b"scan\n");
             let mut rows = Rows::new();
             loop {
@@ -422,8 +421,8 @@ mod losses {
     }
 
     impl Verifier {
-        /// Sends lines until so many are answered, or every writer was refused one: that one may be
-        /// found or not.
+        /// Sends lines until `answers` are answered, or until each writer had a line refused: such
+        /// a line may be found or not.
         fn work_until_refused(&mut self, store: &mut Store, answers: u64) -> u64 {
             let (mut lines, mut refused) = (BTreeMap::new(), 0);
             (0..WRITERS).for_each(|writer| self.send(store, writer, &mut lines));
@@ -444,7 +443,7 @@ mod losses {
         }
     }
 
-    /// The library that lets calls fail, if there is a compiler for it.
+    /// The library that makes calls fail. `None`: there is no compiler for it.
     fn failing(folder: &Path) -> Option<String> {
         let library = folder.join("failing.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("suite/kills/failing.c");
@@ -464,8 +463,8 @@ mod losses {
         library.to_str().map(String::from)
     }
 
-    /// Calls fail while it opens, writes, flushes and compacts; then it is killed, and opened on a
-    /// device that is whole.
+    /// Calls fail while the store opens, writes, flushes and compacts. Then it is killed, and
+    /// opened on a device that works.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     #[test]
     fn a_store_whose_calls_fail_keeps_what_it_acknowledged() {
@@ -498,7 +497,7 @@ mod losses {
                 ("FAIL_CALLS", calls.to_string()),
             ];
             let mut store = Store::synced(&program, &directory, &environment);
-            // It may be that it does not open.
+            // The store may refuse to open.
             if store.try_scan().is_some() {
                 refused += verifier.work_until_refused(&mut store, 60);
             }
@@ -514,8 +513,8 @@ mod losses {
         );
     }
 
-    /// Writes until the store answers `ok`; it may have to open its set again. Returns how many
-    /// lines it refused.
+    /// Writes until the store answers `ok`; it may have to open its set again. Returns the number
+    /// of refused lines.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn write_until_taken(store: &mut Store, text: &str) -> u64 {
         let mut last = String::new();
@@ -534,7 +533,7 @@ mod losses {
         panic!("the store takes no writes any more: {last}, {text}");
     }
 
-    /// Sends lines of all writers, and returns how many of them the store refused.
+    /// Sends lines of all writers. Returns the number of refused lines.
     fn write_lines(store: &mut Store, verifier: &mut Verifier, want: &str, text: &str) -> u64 {
         let mut refused = 0;
         for line in 0..60 {
@@ -557,16 +556,16 @@ mod losses {
         refused
     }
 
-    /// For a moment a disk is full, or the process has no file descriptor left. The same process
-    /// takes writes again afterwards, has what it acknowledged, and so has the next one. Too few
-    /// descriptors make no set read-only.
+    /// For a moment the disk is full, or the process has no file descriptor left. Afterwards the
+    /// same process takes writes again and has its acknowledged lines, and so does the next
+    /// process. Too few descriptors make no set read-only.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     #[test]
-    fn a_store_goes_on_once_there_is_room_again() {
+    fn a_store_continues_once_there_is_room_again() {
         let Some(program) = example("kv_store") else {
             return;
         };
-        let test = "kills::losses::a_store_goes_on_once_there_is_room_again";
+        let test = "kills::losses::a_store_continues_once_there_is_room_again";
         let seed = seed_or(std::process::id().into());
         let (rounds, replay) = (amount(200, 30), replay_line(test, seed));
         println!("{test}: seed {seed:#x}, {rounds} rounds\nreplay: {replay}");
@@ -595,7 +594,7 @@ mod losses {
                     ("FAIL_FOR_WANT_OF", want.into()),
                 ],
             );
-            // Else it needed more calls to open.
+            // Otherwise it needed more calls to open.
             if store.try_scan().is_some() {
                 refused += write_lines(&mut store, &mut verifier, want, &text);
                 refused += write_until_taken(&mut store, &text);
@@ -626,7 +625,7 @@ mod losses {
         );
     }
 
-    /// Removes a file of the store or its end; returns what it had.
+    /// Removes a file of the store or its end. Returns its content.
     fn lose(directory: &Path, rng: &mut Rng) -> (std::path::PathBuf, Vec<u8>) {
         let mut paths: Vec<_> = fs::read_dir(directory)
             .unwrap()
@@ -677,7 +676,7 @@ mod losses {
             let (rows, found) = (whole.try_scan().expect("it is whole"), store.try_scan());
             whole.end();
             store.end();
-            // A line that was under way may be in the one and not in the other.
+            // A line without an answer may be in one of them and not in the other.
             let lost = found
                 .as_ref()
                 .and_then(|found| verifier.clone().check(found.clone()).err());
@@ -699,8 +698,8 @@ mod losses {
     }
 }
 
-/// Batches that a journal queues: what a crash leaves of them, who writes them, and what a replay
-/// of them holds in memory.
+/// Batches that a journal queues: what survives a crash, which threads write them, and the memory
+/// of their replay.
 mod queues {
     use std::sync::{Arc, Condvar, Mutex};
 
@@ -713,8 +712,8 @@ mod queues {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::sets::{End, Plan, SECTOR, SimDisk};
 
-    /// A set over a journal of files, and what it finds there: a value for each number up to the
-    /// last.
+    /// A set over a journal of files, and the last number in it. There is a value for each number
+    /// up to that.
     fn open_set(disk: &SimDisk, text: &str) -> Option<(MemTableSet<()>, u64)> {
         let mode = RecoveryMode::TolerateCorruptedTailRecords;
         let opened = FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode);
@@ -751,9 +750,8 @@ mod queues {
         Some((set, found))
     }
 
-    /// Threads write to a set until its disk is down, and what each is told is kept: the end of the
-    /// process loses nothing that was `Buffered`, a power cut nothing that was `Synced`, and
-    /// neither leaves a hole.
+    /// Threads write to a set until its disk is down, and every result is kept. The end of the
+    /// process loses no `Buffered` write, a power cut no `Synced` one, and neither leaves a hole.
     #[test]
     fn a_set_finds_what_it_acknowledged() {
         let test = "kills::queues::a_set_finds_what_it_acknowledged";
@@ -764,7 +762,7 @@ mod queues {
             let text = replay_line(test, seed);
             let mut rng = Rng::new(seed);
             let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
-            // The last numbers of what was acknowledged: by a copy, by a write, by a sync; and the
+            // The last numbers that were acknowledged by a copy, by a write, by a sync; and the
             // worst end since.
             let (mut acknowledged, mut worst) = ([0; 3], End::Process);
             for _ in 0..4 {
@@ -795,8 +793,8 @@ mod queues {
         );
     }
 
-    /// Writes by three threads until nothing works any more. The last number that was acknowledged
-    /// by a copy at least, by a write at least, and by a sync.
+    /// Three threads write until every write fails. Returns the last numbers that were
+    /// acknowledged: by a copy at least, by a write at least, and by a sync.
     fn work(set: &MemTableSet<()>, rng: &mut Rng) -> [u64; 3] {
         let acknowledged = Mutex::new([0; 3]);
         std::thread::scope(|threads| {
@@ -899,7 +897,7 @@ mod queues {
         }
     }
 
-    /// What is queued is written when so much of it waits, before another table is begun, and when
+    /// Queued batches are written when enough of them wait, before another table is begun, and when
     /// the journal is dropped.
     #[test]
     fn what_is_queued_is_written_sooner_or_later() {
@@ -934,7 +932,7 @@ mod queues {
     }
 
     /// A log of many tables is replayed in the memory of a few: they are sealed as they fill, and
-    /// flushed by whoever flushes. Nobody does: the replay ends with a stall, as a write does.
+    /// any flush takes them. Without a flush the replay ends with a stall, as a write does.
     #[test]
     fn a_replay_keeps_the_limits() {
         let _watchdog = Watchdog::new("kills::queues::a_replay_keeps_the_limits", 0);

@@ -25,7 +25,7 @@ fn table(options: MemTableOptionsBuilder) -> MemTable {
     MemTable::new(options.build().unwrap()).unwrap()
 }
 
-/// Everything that a failing insert must leave as it was.
+/// All counters that a failed insert must leave as they were.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) numbers: [u64; 6],
@@ -161,11 +161,11 @@ fn sequences_at_both_ends() {
     );
 }
 
-/// Fills until the hard limit answers, with entries of sizes that are no multiple of a unit; every
+/// Fills until the hard limit refuses, with entries of sizes that are no multiple of a unit. Every
 /// entry can be read back, and a smaller one still fits.
 #[test]
-fn a_full_table_refuses_and_goes_on() {
-    let test = "limits::a_full_table_refuses_and_goes_on";
+fn a_full_table_refuses_and_continues() {
+    let test = "limits::a_full_table_refuses_and_continues";
     let seed = seed_or(3);
     let _watchdog = Watchdog::new(test, seed);
     for protection in [0, 8] {
@@ -214,7 +214,7 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
         matches!(reserved, Err(Error::MemTableFull { .. })),
         "{reserved:?}"
     );
-    // The smallest entries fit until they do not.
+    // The smallest entries fit until `can_fit` says that they do not.
     let (mut small, fits) = (0u64, table.can_fit(Kind::PUT, 0, 0));
     while table.put(sequence + small, [], b"").is_ok() {
         small += 1;
@@ -229,7 +229,7 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
     assert!(table.should_flush() || table.allocated_bytes() < 64 << 10);
 }
 
-/// Chunks that fill up to their last unit: no entry lies across two of them.
+/// Chunks fill up to their last unit: no entry is in two of them.
 #[test]
 fn many_chunks() {
     for extra in (0..16).step_by(if cfg!(debug_assertions) { 5 } else { 1 }) {
@@ -248,7 +248,7 @@ fn many_chunks() {
     }
 }
 
-/// The largest numbers are refused or saturate, in builds with overflow checks too.
+/// The largest numbers are refused or saturate, also in builds with overflow checks.
 #[test]
 fn sizes_beyond_all_limits() {
     for key in [0, 1, u64::MAX / 2, u64::MAX - 8, u64::MAX] {
@@ -286,15 +286,15 @@ fn sizes_beyond_all_limits() {
             }
         }
         let mut after = counters(&table);
-        // The writer that was made for the reservation keeps some units.
+        // The writer of the reservation keeps some units.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
         table.put(entries, entries.to_be_bytes(), b"v").unwrap();
     }
 }
 
-/// `used_bytes` counts what was written, however much writers took ahead; `allocated_bytes` counts
-/// that, too.
+/// `used_bytes` counts the entries, without the space that writers took in advance.
+/// `allocated_bytes` includes that space.
 #[test]
 fn used_and_allocated() {
     for (entries, threads) in [(0u64, 1), (50, 1), (50, 3), (40_000, 1), (40_000, 3)] {
@@ -310,7 +310,7 @@ fn used_and_allocated() {
                 .bytes;
         }
         let used = table.used_bytes() - empty - made;
-        // What is left of a chunk is lost if the next entry does not fit into it.
+        // The rest of a chunk is lost if the next entry does not fit into it.
         assert!(
             used >= taken && used < taken + 1024 * (1 + entries / 100),
             "{entries}: {used}, {taken} taken"
@@ -375,7 +375,7 @@ fn larger_than_the_write_buffer() {
 }
 
 /// One entry of the longest key and the longest value: 4 GiB. Run it by name on a machine with 10
-/// GiB to spare.
+/// GiB of free memory.
 #[test]
 #[ignore = "takes 10 GiB of memory"]
 fn the_largest_entry() {
@@ -494,7 +494,7 @@ impl Script for Fuse {
     }
 }
 
-/// An insert that panics is both in the table and counted, or neither; everything else goes on.
+/// An insert that panics is both in the table and counted, or neither. Later calls work.
 #[test]
 fn a_panicking_comparator_leaves_the_table_valid() {
     let _watchdog = Watchdog::new("limits::a_panicking_comparator_leaves_the_table_valid", 0);
@@ -576,7 +576,7 @@ impl Script for Liar {
     }
 }
 
-/// No hang and no panic; with order checks on, it is reported.
+/// Nothing hangs or panics. With order checks on, the contradiction is reported.
 #[test]
 fn a_comparator_that_disagrees_with_itself() {
     let seed = seed_or(13);
@@ -691,7 +691,7 @@ mod growth {
         }
     }
 
-    /// Keys whose common beginnings grow and shrink as they ascend.
+    /// Keys whose common prefixes grow and shrink as they ascend.
     fn shapes(n: u64, count: u64) -> [Vec<u8>; 6] {
         let text = |text: String| text.into_bytes();
         [
@@ -712,7 +712,7 @@ mod growth {
         ]
     }
 
-    /// A directory takes some bytes per entry, whatever the keys are and in which order they come.
+    /// A directory takes a few bytes per entry, for any keys in any order.
     #[test]
     fn a_directory_takes_a_few_bytes_per_entry() {
         const COUNT: u64 = if cfg!(debug_assertions) {

@@ -1,9 +1,9 @@
-//! Costs that must stay linear: a case is a function from a size to the steps that it takes, and a
+//! Costs that must stay linear: a case is a function from a size to the number of its steps, and a
 //! line of the table. Steps are counted, not timed: comparisons of keys, or calls of a journal's
 //! storage and bytes that it reads.
 //!
 //! ```text
-//!   steps(8 * size) <= 4 * 8 * steps(size)       four times for logarithms; what is quadratic takes 64 times as many
+//!   steps(8 * size) <= 4 * 8 * steps(size)       four times for logarithms; a quadratic cost takes 64 times as many
 //! ```
 
 use std::cmp::Ordering;
@@ -22,7 +22,7 @@ use crate::support::under;
 /// A cost: the size of its smaller case, and the steps for a size.
 type Cost = (&'static str, u64, fn(u64) -> u64);
 
-/// What must stay linear.
+/// The costs that must stay linear.
 const COSTS: &[Cost] = &[
     (
         "a cursor of a set under one range delete over all keys, by keys: constant",
@@ -119,7 +119,7 @@ impl Script for Counting {
 
 type Set = MemTableSet<()>;
 
-/// Tables with the same towers each time, so that the steps are the same.
+/// Options of tables that have the same towers each time, so that the steps are the same.
 fn options(order: &Scripted) -> MemTableOptions {
     under(MemTableOptions::builder().seed(3), order.clone())
 }
@@ -135,7 +135,7 @@ fn set() -> (Set, Scripted) {
     (MemTableSet::open(options, ()).unwrap(), order)
 }
 
-/// The comparisons of a call.
+/// The number of comparisons of a call.
 fn comparisons<T>(order: &Scripted, call: impl FnOnce() -> T) -> u64 {
     let asked = &order.script::<Counting>().0;
     let before = asked.load(Relaxed);
@@ -160,7 +160,7 @@ fn range_delete(set: &Set, from: u64, to: u64) {
     set.write(&batch).unwrap();
 }
 
-/// Walks over everything that a view shows, both ways, and returns how many entries there were.
+/// Walks over all that a view shows, both ways. Returns the number of entries.
 fn walk(view: &View<()>) -> u64 {
     let (mut count, mut cursor) = (0, view.cursor().unwrap());
     let mut entry = cursor.first().unwrap().is_some();
@@ -176,7 +176,7 @@ fn walk(view: &View<()>) -> u64 {
     count
 }
 
-/// A cost that may grow by logarithms alone, as one that may grow with the size.
+/// Turns a cost that may only grow by logarithms into one that may grow with the size.
 fn constant(size: u64, steps: u64) -> u64 {
     size * steps.max(1)
 }
@@ -246,7 +246,7 @@ fn range_deletes_and_cursors_in_turn(turns: u64) -> u64 {
     })
 }
 
-/// The comparisons of a flush.
+/// The number of comparisons of a flush.
 fn flush(set: &Set, order: &Scripted) -> u64 {
     let mut job: FlushJob<()> = set.begin_flush().unwrap().expect("a sealed table");
     let mut sequences = 0;
@@ -263,7 +263,7 @@ fn flush(set: &Set, order: &Scripted) -> u64 {
     steps
 }
 
-/// Nested range deletes in some tables, with a snapshot after each.
+/// The comparisons of a flush of nested range deletes in some tables, with a snapshot after each.
 fn flush_nested(ranges: u64, tables: u64) -> u64 {
     let (set, order) = set();
     let mut snapshots = Vec::new();
@@ -305,7 +305,7 @@ fn walk_many_tables(tables: u64) -> u64 {
     comparisons(&order, || assert_eq!(walk(&view), 2 * tables)) / tables
 }
 
-/// Opens a journal, hands its batches to a set, and returns how many there were.
+/// Opens a journal and replays its batches into a set. Returns the number of batches.
 fn replay(disk: &SimDisk, set: &Set) -> (FileJournal, u64) {
     let (journal, recovery) = FileJournal::open_in(
         Arc::new(disk.clone()),
@@ -328,7 +328,7 @@ fn log(journal: &FileJournal, number: u64) {
     journal.write().unwrap();
 }
 
-/// The calls of the storage and the bytes that an opening reads.
+/// The calls of the storage, and the bytes, of an opening.
 fn opening(disk: &SimDisk, batches: u64) -> u64 {
     let (steps, bytes) = (disk.steps(), disk.reads().bytes);
     assert_eq!(replay(disk, &set().0).1, batches);
@@ -357,8 +357,8 @@ fn read_many_tables(tables: u64) -> u64 {
     opening(&many_tables(tables), tables)
 }
 
-/// Opens a journal so many times and switches, as processes that end without closing it, and writes
-/// so many batches each time.
+/// Opens a journal `openings` times and switches, as processes do that end without closing it.
+/// Writes `batches` batches each time.
 fn open_again_and_again(openings: u64, batches: u64) -> SimDisk {
     let disk = many_tables(1);
     for number in 0..openings {
@@ -380,8 +380,8 @@ fn openings_with_a_batch(openings: u64) -> u64 {
     disk.steps() - disk.reads().calls
 }
 
-/// The costs of walks: runs of entries that are not shown, and comparators that contradict
-/// themselves. Counted in comparisons and in steps, not in time.
+/// The costs of walks: runs of hidden entries, and comparators that contradict themselves. They are
+/// counted in comparisons and in steps, not in time.
 mod walk_costs {
     use std::cmp::Ordering;
     use std::sync::Arc;
@@ -396,8 +396,8 @@ mod walk_costs {
     use crate::support::rng::{Watchdog, scramble, seed_or};
     use crate::support::under;
 
-    /// Bytewise order that counts its comparisons, and answers wrongly once in so many times (0:
-    /// never).
+    /// Bytewise order that counts its comparisons, and one in a number of answers is wrong (0:
+    /// none).
     #[derive(Debug, Default)]
     struct Counting {
         asked: AtomicU64,
@@ -415,7 +415,7 @@ mod walk_costs {
         }
     }
 
-    /// Bytewise order by images, so that its tables have a directory; counts its comparisons.
+    /// Bytewise order by images, so that its tables have a directory. It counts its comparisons.
     #[derive(Debug, Default)]
     struct CountingImages(AtomicU64);
 
@@ -442,8 +442,8 @@ mod walk_costs {
         }
     }
 
-    /// A newer version of the writer's last key is found from that one, not by the directory, where
-    /// all versions tie.
+    /// A newer version of the writer's last key is found from that key, not by the directory, in
+    /// which all versions are equal.
     #[test]
     fn newer_versions_of_one_key_cost_a_few_comparisons() {
         const COUNT: u64 = 20_000;
@@ -467,8 +467,8 @@ mod walk_costs {
         assert!(each < 4.0, "{each:.1} comparisons per insert");
     }
 
-    /// Runs every walk over all entries, and calls `step` around each step. Returns how many items
-    /// there were.
+    /// Runs every walk over all entries, and calls `step` around each step. Returns the number of
+    /// items.
     fn walk_everything(table: &TableReader, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
         let mut count = 0;
         let mut seen = |what: &str| {
@@ -508,8 +508,8 @@ mod walk_costs {
         count
     }
 
-    /// A run of entries that are not shown costs a search and not a step per entry, in every
-    /// direction and under every visibility.
+    /// A run of hidden entries costs a search and not a step per entry, in every direction and
+    /// under every visibility.
     #[test]
     fn many_overwrites_and_versions_of_one_key_cost_a_search() {
         const OVERWRITES: u64 = 20_000;
@@ -524,7 +524,7 @@ mod walk_costs {
             writer.put(1, b"a", b"").unwrap();
             writer.put(2, b"z", b"").unwrap();
             for number in 0..OVERWRITES {
-                // Replaced entries, or versions that the snapshot does not see.
+                // The entries are replaced, or are versions that the snapshot does not see.
                 let sequence = if policy == DuplicatePolicy::Replace {
                     5
                 } else {

@@ -2,7 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "a test that cannot go on panics"
+    reason = "a test that cannot continue panics"
 )]
 
 #[path = "../support/mod.rs"]
@@ -14,13 +14,13 @@ mod corruption;
 mod debug_output;
 mod examples;
 mod file_journal;
+mod filters;
 mod flushes;
 mod histories;
 mod integrity;
 mod kills;
 mod limits;
 mod linear_costs;
-mod lookup;
 mod models;
 mod one_lie;
 mod orders;

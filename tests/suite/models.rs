@@ -1,9 +1,10 @@
-//! Random operations against two other definitions of a table: a sorted map, and another crate's
-//! skiplist; and what compactions keep, by cases and by an oracle.
+//! Compares random operations with two other definitions of a table: a sorted map, and another
+//! crate's skiplist. Also compares what compactions keep with cases and an oracle.
 
-/// Random operations against a sorted map: every policy, protection level, order and direction.
+/// Random operations, compared with a sorted map: every policy, protection level, order and
+/// direction.
 ///
-/// `PARANOID_TEST_OPS` scales the number of operations, `PARANOID_TEST_SEED` repeats a run: the
+/// `PARANOID_TEST_OPS` scales the number of operations. `PARANOID_TEST_SEED` repeats a run: the
 /// first case of a run is drawn from the seed itself, so the replay line of a failure runs the
 /// failing case first.
 mod model {
@@ -177,7 +178,8 @@ mod oracle {
             } else {
                 rng.bytes(len)
             };
-            // Odd sequence numbers descend: arrival order is not sequence order.
+            // Odd sequence numbers descend, so the order of arrival is not that of sequence
+            // numbers.
             let sequence = if sequence.is_multiple_of(2) {
                 sequence
             } else {
@@ -250,8 +252,8 @@ mod oracle {
     }
 }
 
-/// Compactions: cases of Pebble's and RocksDB's compaction iterators, and reads of what comes out
-/// compared with reads of what went in.
+/// Compactions: cases of Pebble's and RocksDB's compaction iterators, and reads of the output
+/// compared with reads of the input.
 mod compactions {
     use std::cmp::Reverse;
     use std::collections::BTreeMap;
@@ -264,7 +266,7 @@ mod compactions {
 
     use crate::support::sets::{History, HistorySource, Known};
 
-    /// What there may be below.
+    /// The kind of the level, which says whether there are older levels.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Level {
         Inner,
@@ -297,7 +299,7 @@ mod compactions {
         }
     }
 
-    /// What a compaction of these sources, newest first, hands out.
+    /// The output of a compaction of these sources, newest first.
     fn compacted(
         sources: &[History],
         snapshots: &[u64],
@@ -340,7 +342,7 @@ mod compactions {
         parts.into_values().collect()
     }
 
-    /// What a read finds in the end, in these sources, newest first.
+    /// The final answer of a read of these sources, newest first.
     fn read(sources: &[&History], key: &[u8], snapshot: u64) -> Option<Vec<u8>> {
         let mut known = Known::default();
         for source in sources {
@@ -362,7 +364,7 @@ mod compactions {
         Some(whole)
     }
 
-    /// Compares all reads, over what is below.
+    /// Compares all reads, over older sources.
     fn assert_same_reads(
         before: &[&History],
         after: &[&History],
@@ -453,8 +455,8 @@ mod compactions {
             points.chain(ranges).collect::<Vec<_>>().join(" ")
         }
 
-        /// Runs a case, with all in one source and with one source for each number. Returns what is
-        /// wrong.
+        /// Runs a case, with all entries in one source and with one source for each number. Returns
+        /// the difference.
         fn run(line: &str) -> Option<String> {
             let (what, wanted) = line.split_once("=>").unwrap();
             let (how, entries) = what.split_once(':').unwrap();
@@ -511,9 +513,9 @@ mod compactions {
 
         const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"d", b"x", b"y"];
 
-        /// The entry of a step of the history: which key, what is done, and with which value. Keys
-        /// from `x` on are put and single-deleted in turn, as the contract of single deletes has
-        /// it; no range tombstone covers them.
+        /// The entry of a step of the history: its key, operation and value. Keys from `x` are put
+        /// and single-deleted in turn, as the contract of single deletes requires. No range
+        /// tombstone covers them.
         fn entry(
             step: (usize, u8, u8),
             singles: &mut BTreeMap<usize, bool>,
@@ -560,8 +562,8 @@ mod compactions {
         proptest! {
             #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 4_000 }, failure_persistence: None, ..Default::default() })]
 
-            /// Any run of adjacent parts is merged, between newer and older ones, as often as
-            /// snapshots go away; at last all are, at the lowest level.
+            /// Each time a snapshot is dropped, any run of adjacent parts is merged, between newer
+            /// and older ones. At last all parts are, at the lowest level.
             #[test]
             fn reads_stay_as_they_were(
                 steps in prop::collection::vec((0..KEYS.len(), 0u8..16, 0u8..), 1..50),
@@ -596,8 +598,8 @@ mod compactions {
         }
     }
 
-    /// Files of a level as one source: the answers of one file, and no file is opened that is not
-    /// needed.
+    /// Files of a level as one source: the answers are those of one file, and only needed files are
+    /// opened.
     mod level {
         use std::ops::Bound;
         use std::sync::Mutex;
@@ -765,9 +767,9 @@ mod compactions {
                 _ => Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>),
             };
             let mut level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open).unwrap();
-            // Without a closure around `go`: of two calls of one with equal arguments, optimised
-            // code may pass to the second one what the first one made of its own
-            // (rust-lang/rust#155241).
+            // There is no closure around `go`. If one is called twice with equal arguments,
+            // optimised code may pass to the second call what the first one made of its own
+            // argument (rust-lang/rust#155241).
             for (to, wanted) in [
                 (SourceMove::First, Some(b"b")),
                 (SourceMove::Next, None),
@@ -822,7 +824,7 @@ mod compactions {
             .view()
         }
 
-        /// What scans both ways show: keys and numbers, ascending.
+        /// The keys and numbers that scans both ways show, ascending.
         fn scanned<'s>(last: u64, sources: impl Fn() -> Sources<'s>) -> Vec<(String, u64)> {
             let name = |entry: MergedEntry| {
                 (
@@ -844,8 +846,8 @@ mod compactions {
             rows
         }
 
-        /// [b, z) is cut at `m`, where the second file begins: what is below is deleted in both
-        /// files, what is newer is shown.
+        /// [b, z) is cut at `m`, where the second file begins. Older entries are deleted in both
+        /// files, newer ones are shown.
         #[test]
         fn a_range_delete_over_two_files_deletes_in_both() {
             let [left, right, low] = [(); 3].map(|()| MemTable::default());
@@ -924,7 +926,7 @@ mod compactions {
             }
         }
 
-        /// Which bounds make a level. Versions of one key are never in two files.
+        /// The bounds that make a level. Versions of one key are never in two files.
         #[test]
         fn bounds_that_overlap_are_refused() {
             use Bound::{Excluded, Included, Unbounded};
@@ -951,8 +953,9 @@ mod compactions {
             }
         }
 
-        /// A range tombstone that reaches past the bounds of its file deletes nothing outside: in
-        /// the next file, in the gap before it, and in what a compaction makes of the level.
+        /// A range tombstone that reaches past the bounds of its file deletes nothing outside: not
+        /// in the next file, not in the gap before it, and not in the output of a compaction of the
+        /// level.
         #[test]
         fn a_range_tombstone_past_its_bounds_is_clipped() {
             let (left, right, low) = (
@@ -990,7 +993,8 @@ mod compactions {
                 (rows.as_str(), ranges.unwrap()),
                 ("amnpx", [(b"b".to_vec(), b"m".to_vec(), 9)].into())
             );
-            // No range ends with `m` inside, so a compaction cannot say what is deleted.
+            // A range cannot end after `m` with `m` inside, so a compaction cannot say what is
+            // deleted.
             let (rows, ranges) = shown(Bound::Included("m"));
             assert_eq!(rows, "anpx");
             let Err(Error::InvalidArgument(text)) = ranges else {
@@ -1000,7 +1004,7 @@ mod compactions {
         }
     }
 
-    /// Sources that cannot be read, and keys whose bytes differ and which are equal.
+    /// Sources that cannot be read, and keys that are equal but have different bytes.
     mod others {
         use std::ops::Bound;
 
@@ -1011,7 +1015,7 @@ mod compactions {
         use crate::support::orders::CaseBlind;
         use crate::support::under;
 
-        /// An error is final, and nothing is complete then.
+        /// An error is final, and the result is not complete.
         #[test]
         fn an_error_is_final() {
             let table = MemTable::default();

@@ -1,5 +1,5 @@
-//! One comparison that goes wrong, as a processor that errs makes it: each of an operation's
-//! comparisons in turn.
+//! One comparison goes wrong, as on a processor that errs: each of an operation's comparisons in
+//! turn.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use crate::support::orders::{Script, Scripted, script};
 use crate::support::rng::Watchdog;
 use crate::support::under;
 
-/// Bytewise order, with one lie.
+/// Bytewise order, with one wrong answer.
 #[derive(Debug)]
 struct Liar {
-    /// Comparisons before the lie.
+    /// Number of comparisons before the wrong answer.
     left: AtomicU64,
-    /// Which of the two wrong answers the lie is: 1 or 2.
+    /// The wrong answer, one of two: 1 or 2.
     wrong: AtomicUsize,
 }
 
@@ -61,12 +61,13 @@ impl Script for Liar {
     }
 }
 
-/// A key, all of which have one image.
+/// A key. All of these keys have one image.
 fn alike(n: u8) -> [u8; 2] {
     [b'k', n]
 }
 
-/// A table with older entries under range deletes that writers watch, and what it shows.
+/// A table with older entries under range deletes that writers watch, and the entries that it
+/// shows.
 fn table_with_ranges() -> (MemTable, BTreeMap<Vec<u8>, u64>) {
     let options = MemTableOptions::builder()
         .seed(6)
@@ -80,7 +81,7 @@ fn table_with_ranges() -> (MemTable, BTreeMap<Vec<u8>, u64>) {
             .delete_range(sequence, alike(start), alike(end))
             .unwrap();
     }
-    // The first put after a range delete learns of it.
+    // The first put after a range delete reads it.
     table.put(53, alike(35), b"").unwrap();
     script::<Liar>(table.comparator()).lie_after(u64::MAX, 1);
     let shown = [0, 1]
@@ -99,8 +100,8 @@ fn shown(table: &MemTable) -> Result<BTreeMap<Vec<u8>, u64>, Error> {
         .collect()
 }
 
-/// Runs an operation with a lie at its first comparison, at its second, and so on, once with each
-/// of the two wrong answers; `check` judges those that returned no error.
+/// Runs an operation with a wrong answer at its first comparison, at its second, and so on, once
+/// with each of the two wrong answers. `check` judges the runs that returned no error.
 fn with_each_lie<T>(
     operation: impl Fn(&MemTable) -> Result<T, Error>,
     check: impl Fn(&MemTable, T, &str),
@@ -110,7 +111,7 @@ fn with_each_lie<T>(
         let liar = &script::<Liar>(table.comparator());
         liar.lie_after(fuse, wrong);
         let outcome = catch_unwind(AssertUnwindSafe(|| operation(&table)));
-        // The comparison was not reached: its number is still ahead.
+        // The comparison was not reached: its number is larger than the count.
         let is_over = liar.left.load(Memory::Relaxed) < u64::MAX / 2;
         liar.lie_after(u64::MAX, 1);
         match outcome {
@@ -135,7 +136,7 @@ fn with_each_lie<T>(
     }
 }
 
-/// One comparison that goes wrong is what a processor that errs makes of a flag.
+/// A processor that flips a flag makes one comparison go wrong.
 #[test]
 fn a_lie_hides_no_put_under_a_range_delete() {
     let _watchdog = Watchdog::new("one_lie::a_lie_hides_no_put_under_a_range_delete", 0);

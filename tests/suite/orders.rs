@@ -1,5 +1,5 @@
 //! Orders of keys: those that lie, panic or call back, those that are chosen at run time, and
-//! damage under one that is not bytewise.
+//! damage under an order other than bytewise.
 
 /// Comparators that panic, lie or call back into their table, at each of the comparisons of each
 /// operation.
@@ -21,7 +21,7 @@ mod comparators {
 
     type Table = MemTable;
 
-    /// What a comparator does in one of its comparisons.
+    /// The deed of a comparator in one of its comparisons.
     #[derive(Clone, Copy)]
     enum Deed {
         Panic,
@@ -127,7 +127,7 @@ mod comparators {
         }
     }
 
-    /// Takes at most as many steps as there are entries, whatever the order says.
+    /// Takes a limited number of steps, for any order.
     fn walk(table: &Table) -> Result<(), Error> {
         let steps = 4 * (table.len() + 10);
         table
@@ -307,8 +307,8 @@ mod comparators {
         assert_eq!(frozen.salvage().missing, 0, "{what}");
     }
 
-    /// Runs each operation with the deed at its first comparison, at its second, and so on; in a
-    /// debug build not at each.
+    /// Runs each operation with the deed at its first comparison, at its second, and so on. A debug
+    /// build leaves some out.
     fn everywhere(
         name: &str,
         deed: Deed,
@@ -333,9 +333,9 @@ mod comparators {
     }
 
     #[test]
-    fn a_panic_leaves_a_table_that_goes_on() {
+    fn a_panic_leaves_a_usable_table() {
         everywhere(
-            "a_panic_leaves_a_table_that_goes_on",
+            "a_panic_leaves_a_usable_table",
             Deed::Panic,
             |table, _, what, outcome| {
                 assert!(outcome.is_none(), "{what}: the panic comes back");
@@ -344,7 +344,7 @@ mod comparators {
         );
     }
 
-    /// Answers are meaningless then, but every call ends, also later ones.
+    /// Answers are meaningless after a lie, but every call ends, also later ones.
     #[test]
     fn a_lie_ends() {
         everywhere("a_lie_ends", Deed::Lie, |table, _, _, _| {
@@ -391,8 +391,7 @@ mod comparators {
                         (answer, _) => answer.unwrap_or_else(|error| panic!("{what}: {error}")),
                     }
                     match outcome.expect("no panic") {
-                        // A batch that was checked before the freeze, or a write that came after
-                        // it.
+                        // A batch that was checked before the freeze, or a write after it.
                         Err(Error::Frozen) => {
                             assert!(*call == "freeze" && operation.1 == Sort::Write, "{what}")
                         }
@@ -463,7 +462,7 @@ mod shared_order {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::under;
 
-    /// The order of bytes under a name of its own. Tables compare bytes then, and do not call it.
+    /// The order of bytes under a name of its own. Tables then compare bytes, and do not call it.
     #[derive(Debug, Clone, Copy, Default)]
     struct Named;
 
@@ -535,8 +534,8 @@ mod shared_order {
         );
     }
 
-    /// One type of table for whatever order is chosen: with filters and an index, forked, cloned,
-    /// moved between threads.
+    /// One type of table for any chosen order: with filters and an index, forked, cloned, moved
+    /// between threads.
     #[test]
     fn one_type_of_table_for_every_order() {
         let orders: [Arc<dyn Comparator>; 3] =
@@ -580,9 +579,9 @@ mod shared_order {
     }
 }
 
-/// A comparator that panics at each call of `compare` and of `image` in turn, while a table is
-/// filled until its directory has pages over pages. The directory tells the list what it knows in
-/// many steps, and the panic may come between any two.
+/// A comparator panics at each call of `compare` and of `image` in turn, while a table is filled
+/// until its directory has pages over pages. The directory is changed in many steps, and the panic
+/// may come between any two.
 mod panics_while_filling {
     use std::cmp::Ordering;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -629,7 +628,7 @@ mod panics_while_filling {
     /// A key by its number.
     type Key = fn(u64) -> String;
 
-    /// Keys that are spread, have a long common beginning, or come in order.
+    /// Keys that are spread, have a long common prefix, or come in order.
     const SHAPES: [(&str, Key); 4] = [
         ("spread", |n| format!("{:05}", n * 7_919 % 10_007)),
         ("a long prefix", |n| {
@@ -639,7 +638,7 @@ mod panics_while_filling {
         ("descending", |n| format!("/ordered/{:05}", KEYS - n)),
     ];
 
-    /// Fills a table. Each put panics once, at call `fuse` if it comes that far, and is repeated.
+    /// Fills a table. Each put panics once, at call `fuse` if it has as many, and is repeated.
     /// Returns the number of panics.
     fn fill(shape: &str, key: Key, fuse: u64) -> u64 {
         let options = MemTableOptions::builder()
@@ -716,7 +715,7 @@ mod panics_while_filling {
 }
 
 /// Damage in tables of another order, with replaced equals: each bit of each entry and link in
-/// turn. Every read gives the answer that was written, or `Corruption`.
+/// turn. Every read returns the answer that was written, or `Corruption`.
 #[cfg(feature = "fault-injection")]
 mod orders_under_damage {
     use std::cmp::Ordering;
@@ -730,7 +729,7 @@ mod orders_under_damage {
     use crate::support::rng::Watchdog;
     use crate::support::under;
 
-    /// An order that ignores case and descends: keys that differ in bytes may be equal.
+    /// An order that ignores case and descends: keys with different bytes may be equal.
     #[derive(Debug, Clone, Copy)]
     struct Folded;
 
@@ -740,7 +739,7 @@ mod orders_under_damage {
         }
     }
 
-    /// (key, sequence number, value), in the order of inserts: of equal entries the last one
+    /// (key, sequence number, value), in the order of inserts. Of equal entries the last one
     /// counts.
     const WRITES: [(&str, u64, &str); 12] = [
         ("delta", 1, "old"),
@@ -770,7 +769,7 @@ mod orders_under_damage {
         table
     }
 
-    /// What a read of `key` at `snapshot` must find.
+    /// The right result of a read of `key` at `snapshot`.
     fn newest(key: &str, snapshot: u64) -> Option<(u64, &'static str)> {
         let same =
             |write: &&(&str, u64, &str)| write.0.eq_ignore_ascii_case(key) && write.1 <= snapshot;
@@ -812,7 +811,7 @@ mod orders_under_damage {
         }
     }
 
-    /// The keys that answered `Corruption`; panics at a wrong answer.
+    /// The keys that returned `Corruption`. Panics at a wrong answer.
     fn uncertain(table: &MemTable, what: &str) -> Vec<&'static str> {
         let mut uncertain = Vec::new();
         for key in [
@@ -843,7 +842,7 @@ mod orders_under_damage {
         uncertain
     }
 
-    /// A scan shows the rows in order; each row that it leaves out comes after an error.
+    /// Checks that a scan shows the rows in order, and leaves rows out only after an error.
     fn scan(table: &MemTable, rows: &[(String, u64, String)], what: &str) {
         let mut rest = rows.iter();
         let mut gap = false;

@@ -1,5 +1,5 @@
-//! Ranges that are kept, borrowed and owned: both ends in every interleaving, seeks, bounds set
-//! anew, bounds of (key, sequence number).
+//! Ranges that are kept, borrowed and owned: both ends in every interleaving, seeks, new bounds,
+//! bounds of (key, sequence number).
 //!
 //! The oracle is a sorted map of (key, sequence number) and two places in it.
 
@@ -37,7 +37,7 @@ fn order<C: Order>(left: &Place, right: &Place) -> std::cmp::Ordering {
     C::plainly(&left.0, &right.0).then(right.1.cmp(&left.1))
 }
 
-/// A table, and the rows that it holds.
+/// A table and its rows.
 fn filled<C: Order>(rng: &mut Rng) -> (MemTable, Model<C>) {
     let options = MemTableOptions::builder().write_buffer_size(64 << 10);
     let options = options.seed(rng.next_u64());
@@ -62,7 +62,7 @@ fn filled<C: Order>(rng: &mut Rng) -> (MemTable, Model<C>) {
     (table, model)
 }
 
-/// The rows of a range, and those that its ends have not reached.
+/// The rows of a range, and the rows that its ends have not reached.
 struct Oracle<C> {
     all: Vec<Place>,
     rows: Vec<Place>,
@@ -91,7 +91,7 @@ impl<C: Order> Oracle<C> {
         }
     }
 
-    /// Of a descending range.
+    /// The oracle of a descending range.
     fn descending(rows: &[&Row]) -> Self {
         let mut oracle = Oracle {
             keys_descend: true,
@@ -193,7 +193,7 @@ fn version_bounds(rng: &mut Rng) -> Bounds {
     (bound(), bound())
 }
 
-/// Random moves of a range that is kept, of those that all ranges have.
+/// Makes random moves of a kept range, of the moves that all ranges have.
 fn moves<C: Order, H: Handle, L: Visibility>(
     rng: &mut Rng,
     range: &mut Range<H, L>,
@@ -231,7 +231,7 @@ fn moves<C: Order, H: Handle, L: Visibility>(
     }
 }
 
-/// Random moves as `moves` makes them, and those by versions.
+/// Makes the random moves of `moves`, and moves by versions.
 fn raw_moves<C: Order, H: Handle>(
     rng: &mut Rng,
     range: &mut Range<H, Raw>,
@@ -318,7 +318,8 @@ fn kept_ranges_under_every_order() {
     }
 }
 
-/// Entries inserted meanwhile: an owned range shows those that are before it, and none twice.
+/// Entries are inserted meanwhile: an owned range shows all entries that were there before it, and
+/// none twice.
 #[test]
 fn ranges_beside_writes() {
     let table = MemTable::default();
@@ -342,7 +343,7 @@ fn ranges_beside_writes() {
     );
 }
 
-/// One way of taking from both ends: bit n of `pattern` says which end makes step n.
+/// One way of taking from both ends: bit n of `pattern` selects the end of step n.
 fn taken<T>(
     pattern: u32,
     steps: usize,
@@ -389,10 +390,10 @@ fn six_rows() -> MemTable {
     table
 }
 
-/// Compares every kind of range, both ends in all interleavings, with what it should bring.
+/// Compares every kind of range, both ends in all interleavings, with the wanted items.
 fn interleave(table: &MemTable, wanted: &[Result<Place, ()>], what: &str) {
     let steps = wanted.len() + 2;
-    // Under Miri, all from the front and in turn.
+    // Under Miri, only from the front, and in turn.
     for pattern in (0..1u32 << steps).step_by(if cfg!(miri) { 0b1010_1010 } else { 1 }) {
         let mut range = table.range(..);
         let step = |front| {
@@ -450,7 +451,7 @@ fn interleave(table: &MemTable, wanted: &[Result<Place, ()>], what: &str) {
             rows(&wanted),
             "descending, {what}, {pattern:b}"
         );
-        // An end comes to a gap beside a key before it shows the key.
+        // An end meets a gap beside a key before it shows the key.
         assert_eq!(
             came.len(),
             wanted.len(),
@@ -482,8 +483,7 @@ fn every_interleaving() {
     interleave(&table, &wanted, "frozen");
 }
 
-/// A damaged entry in the middle: both ends in all interleavings, and ranges that are sought beyond
-/// it.
+/// A damaged entry is in the middle: both ends in all interleavings, and ranges that seek past it.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn every_interleaving_with_a_gap() {
@@ -527,8 +527,8 @@ fn every_interleaving_with_a_gap() {
     }
 }
 
-/// A descending range shows every version of a key: beside a damaged key, whether the damage was
-/// there before or came while the other end stood on it, and where two gaps lie around one version.
+/// A descending range shows every version of a key beside a damaged key. The damage was there
+/// before, or comes while the other end is at the key, or two gaps surround one version.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn descending_ends_lose_no_version_beside_a_gap() {
@@ -556,8 +556,8 @@ fn descending_ends_lose_no_version_beside_a_gap() {
     let shown = |entry: Option<Result<Entry<'_>, Error>>| {
         entry.map(|entry| entry.map_or(0, |entry| entry.sequence()))
     };
-    // The damaged key lies behind the versions that the back counts, and the front stands on it or
-    // beyond it.
+    // The damaged key is after the versions that the back counts, and the front is at it or past
+    // it.
     for (versions, is_struck_later) in
         (2..30).flat_map(|versions| [(versions, false), (versions, true)])
     {
@@ -597,7 +597,7 @@ fn descending_ends_lose_no_version_beside_a_gap() {
     assert_eq!([count(1), count(3), count(0)], [1, 1, 2], "{came:?}");
 }
 
-/// An end that seeks beyond the gap does not report it; one that seeks before it reports it again.
+/// An end that seeks past the gap does not report it. An end that seeks before it reports it again.
 #[cfg(feature = "fault-injection")]
 fn sought_beyond(table: &MemTable) {
     let mut range = table.range(..).owned();
@@ -634,7 +634,7 @@ fn sought_beyond(table: &MemTable) {
         assert_eq!(
             back,
             [b"d", b"c"],
-            "the gap was reported by the front, and is behind it"
+            "the gap was reported by the front, which has passed it"
         );
         range.set_bounds(..);
     }
@@ -659,9 +659,9 @@ fn sought_beyond(table: &MemTable) {
     }
 }
 
-/// The front shows an entry, which is damaged beyond proof then; the back comes to the one after
-/// it, of which the damage may be a newer version or a replacement: it shows that, or reports that
-/// it cannot.
+/// The front shows an entry, whose key can then no longer be proved because of damage. The back
+/// reaches the entry after it. The damaged one may be a newer version or a replacement of it, so
+/// the back shows the entry, or reports that it cannot.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn an_end_reports_what_damage_under_the_other_end_hides() {
@@ -700,21 +700,21 @@ fn an_end_reports_what_damage_under_the_other_end_hides() {
                         .for_each(|bit| injector.flip(piece, bit))
                 };
                 let what = format!("{duplicates:?}, {} shown by the front", key.escape_ascii());
-                met_from_behind(table.range(..), shown, &mut strike, &what, place_of);
+                met_from_the_back(table.range(..), shown, &mut strike, &what, place_of);
                 injector.undo();
                 let mut strike = || {
                     [3, 12]
                         .into_iter()
                         .for_each(|bit| injector.flip(piece, bit))
                 };
-                met_from_behind(table.range_at(9, ..), shown, &mut strike, &what, place_of);
+                met_from_the_back(table.range_at(9, ..), shown, &mut strike, &what, place_of);
                 injector.undo();
                 let mut strike = || {
                     [3, 12]
                         .into_iter()
                         .for_each(|bit| injector.flip(piece, bit))
                 };
-                met_from_behind(
+                met_from_the_back(
                     table.range_at(9, ..).owned(),
                     shown,
                     &mut strike,
@@ -727,10 +727,10 @@ fn an_end_reports_what_damage_under_the_other_end_hides() {
     }
 }
 
-/// The front shows entries up to the one with this number; then comes the damage, and the back
+/// The front shows entries up to the one with this number. Then comes the damage, and the back
 /// shows the rest.
 #[cfg(feature = "fault-injection")]
-fn met_from_behind<T>(
+fn met_from_the_back<T>(
     mut range: impl DoubleEndedIterator<Item = Result<T, Error>>,
     shown: usize,
     strike: &mut impl FnMut(),
@@ -777,8 +777,8 @@ const HIDDEN_AND_SHOWN: [&[(&str, u64)]; 3] = [
     ],
 ];
 
-/// Both ends have shown all rows, and two pieces of an entry are damaged, of a hidden one too: one
-/// end reports it, and the other one does not report it again.
+/// Both ends have shown all rows, and two pieces of an entry, which may be a hidden one, are
+/// damaged. One end reports it, and the other one does not report it again.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn damage_between_the_ends_is_reported_once() {
@@ -806,16 +806,16 @@ fn damage_between_the_ends_is_reported_once() {
                 }
                 let mut range = table.range_at(5, ..);
                 let before = (0..front).map(|_| range.next()).collect::<Vec<_>>();
-                let behind = (front..shown)
+                let passed = (front..shown)
                     .map(|_| range.next_back())
                     .collect::<Vec<_>>();
                 assert!(
                     before
                         .iter()
-                        .chain(&behind)
+                        .chain(&passed)
                         .all(|row| matches!(row, Some(Ok(_))))
                 );
-                drop((before, behind));
+                drop((before, passed));
                 let bits = [(first, 1), (first, 12), (second, 3), (second, 14)];
                 bits.into_iter()
                     .for_each(|(piece, bit)| injector.flip(piece, bit));
@@ -840,7 +840,7 @@ fn damage_between_the_ends_is_reported_once() {
     assert_eq!(most, 1, "no damage was noticed");
 }
 
-/// What cursors offer to engines that keep them: strict seeks, bounds and prefixes set anew, merge
+/// Calls of cursors for engines that keep them: strict seeks, new bounds and prefixes, merge
 /// operands.
 ///
 /// The oracle is the scan of the whole table.
@@ -853,7 +853,7 @@ mod cursors {
     use crate::support::rng::{Rng, Watchdog, amount, amount_or_few, replay_line, seed_or};
     use crate::support::under;
 
-    /// Keys that share beginnings, under every order.
+    /// Keys with common prefixes, under every order.
     fn key(rng: &mut Rng) -> Vec<u8> {
         (0..rng.index(4)).map(|_| *rng.pick(b"aAbB\xff")).collect()
     }
@@ -883,7 +883,7 @@ mod cursors {
         table
     }
 
-    /// Key and sequence number of everything that a walk shows.
+    /// Key and sequence number of all entries of a walk.
     fn shown(table: &MemTable) -> Vec<(Vec<u8>, u64)> {
         let row = |entry: Result<paranoid_memtable::Entry<'_>>| {
             let entry = entry.unwrap();
@@ -968,7 +968,7 @@ mod cursors {
         (operands.map(operand).collect(), base)
     }
 
-    /// At every snapshot a cursor's operands are those of the get of its key.
+    /// At every snapshot the operands of a cursor are those of a get of its key.
     fn operands(table: &MemTable, replay: &str) {
         for snapshot in [5, 20, 40, 69, 70]
             .into_iter()
@@ -1010,7 +1010,7 @@ mod cursors {
         }
     }
 
-    /// The prefix filter answers for cursors under a custom order, too.
+    /// Cursors under a custom order use the prefix filter too.
     #[test]
     fn a_prefix_filter_under_a_custom_order() {
         let options = MemTableOptions::builder().prefix_filter(FixedPrefix::new(2), 0.01);
@@ -1035,8 +1035,8 @@ mod cursors {
         }
     }
 
-    /// Points that are written after range deletes, by several writers and not in the order of
-    /// their numbers, end the jumps of cursors over what is deleted.
+    /// Puts after range deletes, by several writers and not in the order of their numbers, end the
+    /// jumps of cursors over deleted keys.
     #[test]
     fn a_jump_over_a_range_delete_passes_nothing_that_is_shown() {
         let test = "ranges::cursors::a_jump_over_a_range_delete_passes_nothing_that_is_shown";
@@ -1082,7 +1082,7 @@ mod cursors {
         }
     }
 
-    /// Cursors count what they look at and do not show, the same both ways.
+    /// Cursors count hidden entries, the same number both ways.
     #[test]
     fn hidden_entries_are_counted_both_ways() {
         let table = MemTable::default();

@@ -1,6 +1,6 @@
-//! The fault campaign of a set: every bit of an immutable table flips in turn. The flush finds
-//! them, the set is read-only with that cause, all other entries are read, a salvage hands out all
-//! but what is damaged, and another set goes on over that.
+//! The fault campaign of a set: every bit of an immutable table flips in turn. The flush finds the
+//! flip, the set is read-only with that cause, all other entries are read, a salvage returns all
+//! intact entries, and another set continues over them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -28,10 +28,10 @@ const KEYS: [&[u8]; 12] = [
     b"a much longer key",
 ];
 
-/// So many of them are put into the oldest table.
+/// Number of keys in the oldest table.
 const OLDEST: usize = 9;
 
-/// A set of three tables, and all that was written to it.
+/// A set of three tables, and the history of all writes.
 struct Setup {
     set: MemTableSet<History>,
     all: History,
@@ -83,7 +83,7 @@ impl Setup {
         setup
     }
 
-    /// What a key should be.
+    /// The right state of a key.
     fn wanted(&self, key: &[u8]) -> Known {
         self.all.read(key, u64::MAX, Known::default())
     }
@@ -93,14 +93,14 @@ fn read(view: &View<History>, key: &[u8]) -> Result<Known, Error> {
     Ok(finish(view, key, view.get(key)?))
 }
 
-/// What lies at a piece of the oldest table.
+/// The role of a piece of the oldest table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hit {
-    /// What an entry is made of: it alone is lost.
+    /// A part of an entry: only this entry is lost.
     Entry,
-    /// What leads to entries: none is lost.
+    /// A part of the way to entries: no entry is lost.
     Way,
-    /// What decides how all is read.
+    /// A part that decides how all is read.
     Other,
 }
 
@@ -112,8 +112,8 @@ fn hit(piece: &Piece) -> Hit {
     }
 }
 
-/// The keys that may be refused: that of the damaged entry, and those beside it if it is not known
-/// what lies between.
+/// The keys that may be refused: the key of the damaged entry, and those beside it if the keys
+/// between are unknown.
 fn allowed(piece: &Piece) -> BTreeSet<&'static [u8]> {
     let table = &KEYS[..OLDEST];
     let own = piece.owner.as_ref().filter(|_| piece.part == Part::Points);
@@ -130,7 +130,7 @@ fn allowed(piece: &Piece) -> BTreeSet<&'static [u8]> {
     KEYS.into_iter().filter(is_beside).collect()
 }
 
-/// Reads every key: each answer is right, and those that are refused are returned.
+/// Reads every key. Each answer must be right; returns the refused keys.
 fn read_all(setup: &Setup, when: &str) -> Result<BTreeSet<&'static [u8]>, String> {
     let view = setup.set.view();
     let mut refused = BTreeSet::new();
@@ -145,7 +145,7 @@ fn read_all(setup: &Setup, when: &str) -> Result<BTreeSet<&'static [u8]>, String
     Ok(refused)
 }
 
-/// Ends a trial with a text unless something holds.
+/// Ends a trial with a text if a condition does not hold.
 macro_rules! ensure {
     ($holds:expr, $($text:tt)*) => {
         if !$holds {
@@ -154,7 +154,7 @@ macro_rules! ensure {
     };
 }
 
-/// A flush of a set with a flipped bit in its oldest table. Returns whether it met damage.
+/// Flushes a set with a flipped bit in its oldest table. Returns whether the flush met damage.
 fn trial(setup: &mut Setup, piece: &Piece, control: &History) -> Result<bool, String> {
     let refused = read_all(setup, "before the flush")?;
     let allowed = allowed(piece);
@@ -189,7 +189,7 @@ fn trial(setup: &mut Setup, piece: &Piece, control: &History) -> Result<bool, St
     Ok(true)
 }
 
-/// Salvages the tables, installs what was salvaged, and goes on.
+/// Salvages the tables, installs the result, and continues.
 fn salvage(setup: &mut Setup, mut job: FlushJob<History>, piece: &Piece) -> Result<(), String> {
     let last = job.last_sequence();
     let mut saved = History::default();
@@ -231,7 +231,7 @@ fn salvage(setup: &mut Setup, mut job: FlushJob<History>, piece: &Piece) -> Resu
         setup.set.write(&WriteBatch::new()).is_err(),
         "it takes writes"
     );
-    // What is left is flushed, and another set goes on.
+    // The rest is flushed, and another set continues.
     let rest = setup.set.switch().and_then(|_| setup.set.begin_flush());
     let mut rest = rest
         .map_err(|error| format!("begin: {error}"))?
@@ -266,7 +266,7 @@ fn injector(view: &View<History>) -> FaultInjector<'_> {
     injector.unwrap()
 }
 
-/// Which bits of a byte are flipped: all of them, or in a debug build one per five bytes.
+/// The bits of a byte that are flipped: all of them, or in a debug build one per five bytes.
 fn bits(number: u64) -> std::ops::Range<usize> {
     let bit = (number % 8) as usize;
     match (cfg!(debug_assertions), number.is_multiple_of(5)) {
@@ -276,7 +276,7 @@ fn bits(number: u64) -> std::ops::Range<usize> {
     }
 }
 
-/// A flush of an undamaged set.
+/// The result of a flush of an undamaged set.
 fn control() -> History {
     let mut setup = Setup::new();
     assert!(read_all(&setup, "undamaged").unwrap().is_empty());
@@ -305,7 +305,7 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
     let pieces = injector(&Setup::new().set.view()).pieces().to_vec();
     let (mut salvaged, mut harmless, mut number) = (0, 0, seed);
     for (at, piece) in pieces.iter().enumerate() {
-        // Free space is as any other free space.
+        // Four bytes represent all free space.
         let bytes = if piece.region == Region::Free {
             piece.len().min(4)
         } else {
@@ -344,7 +344,7 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
     );
 }
 
-/// What a pulled flush of a set has handed out.
+/// Pulls up to `most` items of a set's flush.
 fn pull(items: &mut Compaction<'_>, into: &mut History, most: usize) -> Result<bool, String> {
     for _ in 0..most {
         match items.next() {
@@ -370,11 +370,11 @@ fn pull(items: &mut Compaction<'_>, into: &mut History, most: usize) -> Result<b
     Ok(false)
 }
 
-/// A bit of the oldest table flips between two calls of a pulled flush: what is handed out is
-/// right, and all of it if the flush comes to its end.
+/// A bit of the oldest table flips between two calls of a pulled flush: all returned items are
+/// right, and they are complete if the flush comes to its end.
 #[test]
-fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
-    let test = "set_damage::a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile";
+fn a_pulled_flush_returns_nothing_that_was_damaged_meanwhile() {
+    let test = "set_damage::a_pulled_flush_returns_nothing_that_was_damaged_meanwhile";
     let seed = seed_or(4);
     let _watchdog = Watchdog::new(test, seed);
     let control = control();
@@ -420,8 +420,8 @@ fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
     assert!(ended > 0, "an entry that was handed out may be damaged");
 }
 
-/// Sets that are damaged where they stopped: the table that has numbers on both sides of the stop
-/// is flushed or salvaged up to there; nothing above it is handed out, and another set goes on.
+/// Sets that are damaged where they stopped. The table with numbers on both sides of the stop is
+/// flushed or salvaged up to the stop. Later numbers are not returned, and another set continues.
 mod set_stopped_damage {
     use std::sync::Arc;
 
@@ -457,8 +457,8 @@ mod set_stopped_damage {
         injector.unwrap()
     }
 
-    /// Every piece of such a table with the bits of it that are flipped in turn: one per byte,
-    /// fewer in a debug build.
+    /// Every piece of such a table with the bits that are flipped in turn: one per byte, fewer in a
+    /// debug build.
     fn flips(pieces: &[Piece]) -> Vec<(usize, usize)> {
         let step = if cfg!(debug_assertions) { 5 } else { 1 };
         let bits = |(at, piece): (usize, &Piece)| {
@@ -475,7 +475,7 @@ mod set_stopped_damage {
             .collect()
     }
 
-    /// A set with a journal, and what was acknowledged.
+    /// A set with a journal, and its acknowledged writes.
     struct Stopped {
         set: MemTableSet<History>,
         journal: MemoryJournal,
@@ -511,7 +511,8 @@ mod set_stopped_damage {
             Ok(())
         }
 
-        /// A view shows what was acknowledged; what it cannot show is an error.
+        /// A view shows the acknowledged entries, or returns an error for those that it cannot
+        /// show.
         fn check(&self, may_be_lost: impl Fn(&[u8]) -> bool) {
             let view = self.set.view();
             for key in BEFORE.into_iter().chain(BATCH) {
@@ -526,9 +527,9 @@ mod set_stopped_damage {
             }
         }
 
-        /// Closes a set that is damaged where it stopped, flushes its table up to there, and opens
-        /// another one. Returns whether a salvage was needed.
-        fn open_anew(&mut self, piece: &Piece) -> bool {
+        /// Closes a set that is damaged where it stopped, flushes its table up to the stop, and
+        /// opens another one. Returns whether a salvage was needed.
+        fn open_again(&mut self, piece: &Piece) -> bool {
             assert_eq!(self.set.switch().unwrap(), 1);
             self.check(|_| false);
             let mut job = self
@@ -549,7 +550,7 @@ mod set_stopped_damage {
                     assert!(is_saved || is_lost(key), "{key:?} {piece:?}");
                 }
             }
-            // What is known and verifies is handed out, and nothing else.
+            // Only known entries that verify are returned.
             let is_known = |entry: &(&_, &_)| self.known.points.get(entry.0) == Some(entry.1);
             assert!(
                 saved.points.iter().all(|entry| is_known(&entry)),
@@ -568,8 +569,8 @@ mod set_stopped_damage {
         }
     }
 
-    /// A sync that fails stops a set, and its table is damaged: what is below the stop is salvaged,
-    /// what is above it is gone.
+    /// A failed sync stops a set, and its table is damaged: entries before the stop are salvaged,
+    /// later ones are gone.
     #[test]
     fn a_stopped_set_that_is_damaged_is_salvaged_up_to_the_stop() {
         let _watchdog = Watchdog::new(
@@ -593,7 +594,7 @@ mod set_stopped_damage {
             injector.flip(at, bit);
             let piece = injector.pieces()[at].clone();
             drop(injector);
-            let needed = stopped.open_anew(&piece);
+            let needed = stopped.open_again(&piece);
             (salvaged, harmless) = (
                 salvaged + usize::from(needed),
                 harmless + usize::from(!needed),

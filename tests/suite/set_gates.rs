@@ -16,7 +16,7 @@ const WRITERS: u64 = if cfg!(miri) { 3 } else { 16 };
 /// Records of every fourth batch; the others are single puts.
 const RECORDS: u64 = 3;
 
-/// Each key is written once, and its value says which key it is.
+/// Each key is written once, and its value identifies the key.
 fn key(writer: u64, n: u64, record: u64) -> [u8; 16] {
     let name = writer << 40 | n << 8 | record;
     let mut key = [0; 16];
@@ -52,7 +52,7 @@ fn write(
     (1..=batches).map(write).collect()
 }
 
-/// Flushes what is sealed. Each entry is of one of the job's tables, by its number.
+/// Flushes the sealed tables. The numbers show that each entry is in one of the job's tables.
 fn flush(set: &MemTableSet<()>, flushed: &mut Vec<SequenceNumber>, end: &mut SequenceNumber) {
     while let Some(mut job) = set.begin_flush().unwrap() {
         let last = job.last_sequence();
@@ -76,7 +76,7 @@ fn flush(set: &MemTableSet<()>, flushed: &mut Vec<SequenceNumber>, end: &mut Seq
     }
 }
 
-/// Ends the flusher, also after a writer that panicked.
+/// Ends the flusher, also after a writer has panicked.
 struct Ends<'t>(&'t AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -85,8 +85,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Numbers follow each other without a gap, each entry is flushed once, with the table that its
-/// number belongs to.
+/// Numbers follow each other without a gap. Each entry is flushed once, with the table of its
+/// number.
 fn numbers_are_those_of_their_tables(test: &str, write_buffer_size: u64) {
     let _watchdog = Watchdog::new(test, 0);
     let tables = MemTableOptions::builder()
@@ -145,7 +145,7 @@ fn many_writers_whose_gates_are_used_up() {
     numbers_are_those_of_their_tables("set_gates::many_writers_whose_gates_are_used_up", 4 << 20);
 }
 
-/// A table for which gates are not worth it.
+/// A table that is too small for gates.
 #[test]
 fn many_writers_of_a_small_table() {
     numbers_are_those_of_their_tables("set_gates::many_writers_of_a_small_table", 64 << 10);

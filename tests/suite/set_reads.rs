@@ -1,8 +1,8 @@
-//! What a set answers: entries and cursors over its tables and the base, against one ordered
+//! Reads of a set: entries and cursors over its tables and the base, compared with one ordered
 //! history.
 
-/// A set against one ordered history: random batches, snapshots, views that are kept, switches,
-/// flushes that fail or end, and what a recovery makes of the journal.
+/// A set, compared with one ordered history: random batches, snapshots, kept views, switches,
+/// flushes that fail or end, and recoveries of the journal.
 mod set_model {
     use std::sync::Arc;
 
@@ -24,22 +24,22 @@ mod set_model {
         format!("k{n:02}").into_bytes()
     }
 
-    /// An empty range, as RocksDB logs it: it takes a number, and nothing else.
+    /// An empty range as in RocksDB's log: it takes a number and has no other effect.
     fn empty_range() -> WriteBatch {
         WriteBatch::from_bytes(b"\0\0\0\0\0\0\0\0\x01\0\0\0\x0f\x01x\x01x").unwrap()
     }
 
-    /// A set, and what it should say.
+    /// A set, and its right answers.
     struct Trial {
         rng: Rng,
         set: MemTableSet<History>,
         journal: Option<MemoryJournal>,
-        /// Everything that was ever written.
+        /// All writes.
         all: History,
         last: u64,
-        /// The last number that the base has.
+        /// The last number in the base.
         flushed: u64,
-        /// Whether every batch is written so that the journal has all of it.
+        /// Whether every batch is written with a durability that puts all of it into the journal.
         is_logged: bool,
         /// The last number that the journal does not have.
         unlogged: u64,
@@ -169,7 +169,7 @@ mod set_model {
             Some(written)
         }
 
-        /// Every key, through one view.
+        /// Compares every key through one view.
         fn check(&mut self, view: &View<History>) {
             let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
             walk(view, &self.all, &keys, &mut self.rng);
@@ -224,8 +224,8 @@ mod set_model {
             }
         }
 
-        /// A failed sync: the batch is never seen or flushed and hides nothing. What is visible is
-        /// flushed, and a new set goes on over it.
+        /// A failed sync: the batch is never seen or flushed and hides nothing. The visible entries
+        /// are flushed, and a new set continues over them.
         fn stop(&mut self) {
             let Some(journal) = self.journal.clone() else {
                 return;
@@ -268,7 +268,7 @@ mod set_model {
                 (1, self.last)
             );
             self.look();
-            // Nobody was told of the batch, which may be in the journal.
+            // The batch was not acknowledged; it may be in the journal.
             journal.0.lock().unwrap().batches.clear();
             self.flushed = self.last;
             self.kill();
@@ -314,8 +314,8 @@ mod set_model {
             assert_eq!(self.set.view().readers().count(), before - flushed);
         }
 
-        /// A compaction of the base, under whatever views and snapshots there are; now and then one
-        /// that fails, or ends during a flush.
+        /// A compaction of the base, beside any views and snapshots. Now and then it fails, or ends
+        /// during a flush.
         fn compact(&mut self) {
             let job = if self.rng.one_in(3) {
                 self.set.begin_flush().unwrap()
@@ -356,8 +356,8 @@ mod set_model {
             }
         }
 
-        /// A kill, if the journal and the base have everything: a new set over both says what the
-        /// old one did, and goes on.
+        /// A kill, if the journal and the base have everything: a new set over both has the state
+        /// of the old one, and continues.
         fn kill(&mut self) {
             let Some(journal) = self
                 .journal
@@ -388,7 +388,7 @@ mod set_model {
         }
     }
 
-    /// A sink that takes so many items.
+    /// A sink that takes this many items and then fails.
     struct Failing(u64);
 
     impl Failing {
@@ -407,8 +407,8 @@ mod set_model {
         }
     }
 
-    /// `looks`: how often everything is compared, one in so many times that it might be. Returns
-    /// how often a set was killed.
+    /// Runs a trial. One in `looks` of the possible comparisons of everything is made. Returns how
+    /// often a set was killed.
     fn run(seed: u64, operations: u64, looks: u64) -> u64 {
         let mut trial = Trial::new(Rng::new(seed));
         for _ in 0..operations {
@@ -525,8 +525,8 @@ mod set_model {
         assert_eq!(set.write(&batch_of(10)).unwrap(), 4, "no number was taken");
     }
 
-    /// A batch of nothing but empty ranges takes their numbers, as in RocksDB, and leaves an empty
-    /// table empty.
+    /// A batch of empty ranges alone takes their numbers, as in RocksDB, and leaves an empty table
+    /// empty.
     #[test]
     fn empty_ranges_alone_take_numbers() {
         let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
@@ -556,8 +556,8 @@ mod set_model {
         );
     }
 
-    /// What a replay brought is in the old journals alone: they stay until all of its tables are
-    /// flushed.
+    /// Replayed batches are only in the old journals, which stay until all of the replay's tables
+    /// are flushed.
     #[test]
     fn old_journals_outlive_every_replayed_table() {
         let journal = MemoryJournal::default();
@@ -593,8 +593,8 @@ mod set_model {
         }
     }
 
-    /// A version that a range tombstone of a flushed table covers is flushed only for a snapshot
-    /// between the two.
+    /// A version under a range tombstone of a flushed table is flushed only for a snapshot between
+    /// the two.
     #[test]
     fn what_range_tombstones_cover_is_left_out_of_a_flush() {
         for (snapshots, wanted) in [(0, vec![6, 5]), (1, vec![6, 1, 5, 2])] {
@@ -629,9 +629,8 @@ mod set_model {
     }
 }
 
-/// Cursors over the tables of a set and the base below them: what they show is what the history
-/// says, in any order of moves; and what they show of damaged tables is right, or comes after an
-/// error.
+/// Cursors over the tables of a set and the base below them. They agree with the history, in any
+/// order of moves. Over damaged tables they show right entries, or an error first.
 pub(crate) mod set_scans {
     use std::ops::Bound;
     use std::task::{Context, Poll, Waker};
@@ -645,7 +644,7 @@ pub(crate) mod set_scans {
     use crate::support::set_under;
     use crate::support::sets::{History, HistorySource, Known};
 
-    /// What a cursor should show: keys in order, each with what is known of it.
+    /// The right rows of a cursor: keys in order, each with its known state.
     type Rows = Vec<(Vec<u8>, Known)>;
 
     fn rows(all: &History, keys: &[Vec<u8>], sequence: u64) -> Rows {
@@ -704,8 +703,8 @@ pub(crate) mod set_scans {
         bounded(view, &rows, keys, rng);
     }
 
-    /// Keys that compare equal may differ in bytes: a key is shown as its newest version has it,
-    /// whichever way the cursor came.
+    /// Keys that compare equal may differ in bytes: a key has the bytes of its newest version, from
+    /// either direction.
     #[test]
     fn a_key_is_that_of_its_newest_version() {
         let set = MemTableSet::open(set_under(CaseBlind), ()).unwrap();
@@ -803,7 +802,7 @@ pub(crate) mod set_scans {
         }
     }
 
-    /// Compactions give old entries the number 0: an excluded bound leaves these out as well.
+    /// Compactions give old entries the number 0: an excluded bound leaves these out too.
     #[test]
     fn an_excluded_bound_leaves_out_the_number_0() {
         let mut base = History::default();
@@ -822,7 +821,8 @@ pub(crate) mod set_scans {
         );
     }
 
-    /// What a task of an async runtime holds over an `await` may move to another thread with it.
+    /// A value that a task of an async runtime holds over an `await` may move to another thread
+    /// with it.
     #[test]
     fn a_future_that_holds_a_view_or_a_cursor_is_send() {
         fn is_send<T: Send + 'static>(task: T) -> T {
@@ -852,7 +852,7 @@ pub(crate) mod set_scans {
         Backward,
     }
 
-    /// Everything that a cursor shows one way, and how many errors it met.
+    /// All rows that a cursor shows in one direction, and the number of errors.
     fn all_of(cursor: &mut MergingCursor<'_>, way: Way) -> (Rows, usize) {
         let (mut shown, mut errors) = (vec![], 0);
         let mut moved = if way == Way::Forward {
@@ -939,7 +939,7 @@ pub(crate) mod set_scans {
             (b'a'..=b'h').map(|letter| vec![letter]).collect()
         }
 
-        /// What is shown is right and in order, and what is missing comes with an error.
+        /// Shown rows are right and in order, and missing ones come with an error.
         fn check(view: &View<History>, all: &History, what: &str) {
             let expected = rows(all, &keys(), view.sequence());
             for way in [Way::Forward, Way::Backward] {
@@ -994,7 +994,7 @@ pub(crate) mod set_scans {
             }
         }
 
-        /// A flush hands out everything, or says what is damaged.
+        /// A flush returns everything, or reports the damage.
         fn flush(job: &mut FlushJob<History>, all: &History, what: &str) {
             let mut base = History::default();
             match job.flush(&mut base) {
@@ -1012,8 +1012,8 @@ pub(crate) mod set_scans {
             }
         }
 
-        /// Bits of every entry, link and control word of every immutable table of a set, one after
-        /// the other.
+        /// Flips bits of every entry, link and control word of every immutable table of a set, one
+        /// after the other.
         #[test]
         fn no_flipped_bit_of_a_table_turns_an_answer() {
             let _watchdog = Watchdog::new(

@@ -1,5 +1,5 @@
-//! What seals the active table of a set, and what does not: batches that fit no table, the bytes of
-//! a journal, scans.
+//! The causes that seal the active table of a set, and those that do not: batches that fit no
+//! table, the bytes of a journal, scans.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ impl Listener for Switches {
     }
 }
 
-/// A set over a journal of files, and what shows what a write has changed.
+/// A set over a journal of files, and the means to see the effect of a write.
 struct Subject {
     disk: SimDisk,
     switches: Arc<Switches>,
@@ -43,7 +43,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// Opens what the disk has, which the base has up to `last`.
+    /// Opens the files of the disk. The base has batches up to `last`.
     fn open(options: SetOptionsBuilder, disk: SimDisk, last: u64) -> Subject {
         let storage = Arc::new(disk.clone());
         let (checksum, mode) = (ChecksumKind::Xxh3, RecoveryMode::default());
@@ -123,8 +123,8 @@ fn lengths(form: usize) -> Range<usize> {
     yes.saturating_sub(12)..no + 12
 }
 
-/// The first batch of a set is written to an empty table: what is refused there is refused
-/// everywhere, and changes nothing.
+/// The first batch of a set is written to an empty table. A batch that this table refuses is
+/// refused by every table, and changes nothing.
 #[test]
 fn a_batch_that_fits_no_empty_table_seals_none() {
     let _watchdog = Watchdog::new("set_seals::a_batch_that_fits_no_empty_table_seals_none", 0);
@@ -178,7 +178,8 @@ fn a_batch_that_fits_no_empty_table_seals_none() {
     }
 }
 
-/// Neither under a manager that such a batch would fill, nor where there may be no further table.
+/// Such a batch makes no room: neither under a manager that it would fill, nor without space for a
+/// further table.
 #[test]
 fn a_batch_that_fits_no_table_asks_for_no_room() {
     let manager = WriteBufferManager::new(5 * LIMIT / 2).unwrap();
@@ -231,8 +232,8 @@ fn journal_bytes(disk: &SimDisk) -> u64 {
         .sum()
 }
 
-/// Batches that leave no entries, or few: the journal has at most as many write buffers as there
-/// are tables, a queue, and what a file has beside the batches.
+/// Batches that leave no entries, or few: the journal has at most a write buffer per table, a
+/// queue, and the headers of its files.
 #[test]
 fn a_journal_seals_by_its_own_bytes() {
     let test = "set_seals::a_journal_seals_by_its_own_bytes";
@@ -283,7 +284,7 @@ fn a_journal_seals_by_its_own_bytes() {
             }
         }
         assert!(subject.state().3 as usize > most * batch_len as usize / (64 << 10) - 3);
-        // The numbers of what is gone are not given again.
+        // The numbers of lost batches are not used again.
         let last = subject.set.snapshot().sequence();
         let base = **subject.set.view().base();
         let disk = subject.disk.clone();
@@ -293,7 +294,8 @@ fn a_journal_seals_by_its_own_bytes() {
     }
 }
 
-/// At the limit, one byte below it and one above it; what the journal does not get does not count.
+/// The journal's bytes are at the limit, one below it or one above it. Bytes that the journal does
+/// not get do not count.
 #[test]
 fn as_many_bytes_as_the_write_buffer_seal() {
     for (bytes, seals) in [
@@ -302,7 +304,7 @@ fn as_many_bytes_as_the_write_buffer_seal() {
         (WRITE_BUFFER + 1, 1),
     ] {
         for durability in [Durability::Queued, Durability::Synced, Durability::None] {
-            // Header, kind and two lengths take 19 bytes; a record of one byte keys takes 5.
+            // Header, kind and two lengths take 19 bytes; a record with keys of one byte takes 5.
             let is_odd = bytes % 2 == 1;
             let mut batch = empty_range((bytes as usize - if is_odd { 19 } else { 24 }) / 2);
             if !is_odd {
@@ -325,7 +327,7 @@ fn as_many_bytes_as_the_write_buffer_seal() {
     }
 }
 
-/// Scans that pass too many hidden entries of the active table have it sealed.
+/// Scans that pass too many hidden entries of the active table make the set seal it.
 mod scans {
     use paranoid_set::View;
 
@@ -345,7 +347,7 @@ mod scans {
         set.begin_flush().unwrap().is_some()
     }
 
-    /// Three deleted keys between two that are there.
+    /// Three deleted keys between two present ones.
     fn deletes(operation: u64, mean: u64) -> MemTableSet<()> {
         let set = set(operation, mean);
         for key in ["a", "z"] {
@@ -392,7 +394,7 @@ mod scans {
         }
     }
 
-    /// Of a set with a trigger, whether a whole scan of `view` seals its table, forward and back.
+    /// Whether a whole scan of `view` seals the table of a set with a trigger: forward and back.
     fn seals(trigger: u64, fill: impl Fn(&MemTableSet<()>) -> View<()>) -> (bool, bool) {
         let sealed = |is_forward| {
             let set = set(trigger, 0);
@@ -426,16 +428,16 @@ mod scans {
                 set.view()
             }
         };
-        // Three keys that are too new, each passed by one seek; back, what is older than the newest
-        // version of a key is one seek, too.
+        // Three keys are too new, and each is passed by one seek. On the way back, the versions
+        // older than the newest one of a key take one seek too.
         assert_eq!(seals(3, |set| filled(set, true)), (true, true));
         assert_eq!(seals(4, |set| filled(set, true)), (false, false));
         assert_eq!(seals(3, |set| filled(set, false)), (true, false));
         assert_eq!(seals(1, |set| filled(set, false)), (true, true));
     }
 
-    /// One move over keys that the view does not see, whose versions are all newer: both ways, from
-    /// a key that it sees to the other.
+    /// One move passes keys that the view does not see, because all their versions are newer: both
+    /// ways, between two keys that it sees.
     #[test]
     fn one_move_over_keys_newer_than_the_view_seals() {
         let _watchdog = Watchdog::new(
@@ -479,7 +481,7 @@ mod scans {
                 set.delete([b'k', 3 * key as u8 + 1]).unwrap();
                 set.delete([b'k', 3 * key as u8 + 2]).unwrap();
             }
-            // Two hidden ones a move; the first move passes none.
+            // Two hidden ones per move; the first move passes none.
             let (view, mut passed) = (set.view(), 0);
             let mut cursor = view.cursor().unwrap();
             for key in 0..8_u32 {
@@ -522,10 +524,10 @@ mod scans {
     #[test]
     fn a_flush_thread_seals_without_a_write() {
         let _watchdog = Watchdog::new("set_seals::scans::a_flush_thread_seals_without_a_write", 0);
-        let (told, is_flushed) = channel();
+        let (begun, is_flushed) = channel();
         let set = deletes(3, 0);
         let thread = set.start_flush_thread(move |mut job| {
-            told.send(job.tables()).unwrap();
+            begun.send(job.tables()).unwrap();
             let mut items = job.items()?;
             while items.next()?.is_some() {}
             drop(items);

@@ -1,6 +1,7 @@
-//! Sources, comparators and merge operators of an engine that misbehave: sources that do not go on,
-//! entries outside the bounds of a level, and panics in every call. Everything that a set lends to
-//! be pulled ends: with the right answer or with an error, and after a panic only a seek continues.
+//! Sources, comparators and merge operators of an engine that misbehave: sources that do not
+//! advance, entries outside the bounds of a level, and panics in every call. All cursors and
+//! compactions over them end, with the right result or with an error. After a panic only a seek
+//! continues.
 
 use std::cmp::Reverse;
 use std::error::Error as StdError;
@@ -23,7 +24,7 @@ use crate::support::under;
 
 type Rows = Vec<(Vec<u8>, u64)>;
 
-/// A history with every kind of entry, which has several versions of its keys.
+/// A history with every kind of entry, and several versions of its keys.
 fn history() -> History {
     let mut all = History::default();
     for (sequence, kind, key, value) in [
@@ -67,19 +68,19 @@ fn view(last: u64) -> View<()> {
     .view()
 }
 
-/// What a source does instead of a move.
+/// The action of a source in place of a move.
 #[derive(Debug, Clone, Copy)]
 enum Instead {
     Stays,
     GoesTo(SourceMove<'static>),
 }
 
-/// A source that makes another move than it was asked for, from one call on.
+/// A source that makes a wrong move, from one call.
 struct Wayward<'h> {
     items: HistorySource<'h>,
     at: Option<(Vec<u8>, u64, Kind)>,
     instead: Instead,
-    /// Calls until it begins.
+    /// Number of calls before it begins.
     until: u64,
     calls: u64,
 }
@@ -125,7 +126,7 @@ enum Way {
 
 const WAYS: [Way; 2] = [Way::Forward, Way::Backward];
 
-/// Pulls a cursor one way. Returns what it shows and its errors.
+/// Pulls a cursor in one direction. Returns its rows and its errors.
 fn pulled(cursor: &mut MergingCursor<'_>, way: Way) -> (Rows, Vec<Error>) {
     let (mut rows, mut errors) = (vec![], vec![]);
     let mut moved = if way == Way::Forward {
@@ -156,11 +157,11 @@ fn assert_named(error: &Error, what: &str) {
     assert!(text.contains("source 1 does not go on"), "{what}: {text}");
 }
 
-/// A source that stays where it is, or goes back to an end, from each of its calls on: scans both
-/// ways, gets and compactions end, and those that cannot go on say which source it is.
+/// From each of its calls, a source stays where it is, or goes back to an end. Scans both ways,
+/// gets and compactions end. Those that cannot continue name the source.
 #[test]
-fn a_source_that_does_not_go_on_is_an_error() {
-    let _watchdog = Watchdog::new("set_sources::a_source_that_does_not_go_on_is_an_error", 0);
+fn a_source_that_does_not_advance_is_an_error() {
+    let _watchdog = Watchdog::new("set_sources::a_source_that_does_not_advance_is_an_error", 0);
     let (all, none) = (history(), History::default());
     let ways = [
         Instead::Stays,
@@ -231,7 +232,7 @@ fn a_source_that_does_not_go_on_is_an_error() {
     }
 }
 
-/// A level's file with an entry outside its bounds is an error of the move that comes to the entry.
+/// A level's file has an entry outside its bounds: the move that meets the entry returns an error.
 #[test]
 fn an_entry_outside_its_bounds_is_an_error() {
     let all = history();
@@ -261,7 +262,7 @@ fn an_entry_outside_its_bounds_is_an_error() {
     }
 }
 
-/// Calls until the next panic; none below 0.
+/// Number of calls before the next panic. Below 0: no panic.
 #[derive(Debug, Default)]
 struct Fuse(AtomicI64);
 
@@ -402,8 +403,8 @@ impl Halves {
         )]
     }
 
-    /// Runs `act` with a panic at each of its calls, until there is no such call. `act` is told how
-    /// to call something that may panic, and gets `None` if that panicked.
+    /// Runs `act` with a panic at each of its calls, until there is no such call. `act` gets a
+    /// function for calls that may panic, which returns `None` after a panic.
     fn at_every_call(&self, mut act: impl FnMut(&Fuse)) {
         for call in 1.. {
             assert!(call < 10_000, "calls without an end");
@@ -416,7 +417,7 @@ impl Halves {
     }
 }
 
-/// What a call returned; `None` if it panicked.
+/// The result of a call. `None`: it panicked.
 fn caught<T>(act: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(act)).ok()
 }
@@ -506,7 +507,7 @@ fn an_iterator_is_over_after_a_panic() {
     });
 }
 
-/// Gets keep nothing: the one after a panic is right.
+/// A get keeps no state: the next one after a panic is right.
 #[test]
 fn a_get_after_a_panic_is_right() {
     let halves = Halves::new();
@@ -534,8 +535,8 @@ fn a_get_after_a_panic_is_right() {
     });
 }
 
-/// Pulls a compaction. Returns its entries, or `None` if it panicked; then every further pull is an
-/// error.
+/// Pulls a compaction. Returns the number of its entries, or `None` if it panicked; then every
+/// further pull is an error.
 fn entries_of(merge: &mut Compaction<'_>) -> Option<usize> {
     let mut entries = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Budgets: a write waits only while somebody flushes, and never for longer than it may.
+//! Budgets: a write waits only during a flush, and never longer than its limit.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::scope;
@@ -14,7 +14,7 @@ use crate::support::rng::Watchdog;
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A set of two tables at most, and a batch of which a few fill one.
+/// A set of at most two tables, and a batch of which a few fill a table.
 fn small(timeout: Duration) -> (MemTableSet<()>, WriteBatch) {
     let tables = MemTableOptions::builder()
         .write_buffer_size(256 << 10)
@@ -44,7 +44,7 @@ fn fill(set: &MemTableSet<()>, batch: &WriteBatch) -> (u64, Duration) {
     panic!("no stall after 50 MB");
 }
 
-/// A sink that says when it begins, and goes on when it is told to.
+/// A sink that reports when it begins, and continues on request.
 struct Gate(Sender<()>, Receiver<()>);
 
 impl FlushSink for Gate {
@@ -92,8 +92,8 @@ impl FlushSink for Everything {
     }
 }
 
-/// Writers wait for a flush that is under way: its install lets them in, and without one they are
-/// answered.
+/// Writers wait for a running flush. Its install lets them in; without an install they get an
+/// error.
 #[test]
 fn writers_wait_for_the_flush_that_is_under_way() {
     let _watchdog = Watchdog::new(
@@ -133,7 +133,7 @@ fn writers_wait_for_the_flush_that_is_under_way() {
     }
 }
 
-/// A thread that keeps its flush to itself, and writes: it waits as long as it may, and no longer.
+/// A thread keeps its flush and writes: it waits until the timeout, and no longer.
 #[test]
 fn a_stall_has_an_end() {
     let _watchdog = Watchdog::new("set_stalls::a_stall_has_an_end", 0);
@@ -142,7 +142,8 @@ fn a_stall_has_an_end() {
     let job = set.begin_flush().unwrap().unwrap();
     let (tables, waited) = fill(&set, &batch);
     assert!(tables == 2 && waited >= TIMEOUT, "{tables} {waited:?}");
-    // Deadlines of single batches are kept, whatever the set's is; one that is over never waits.
+    // Deadlines of single batches are kept, for any timeout of the set. A batch whose deadline is
+    // over never waits.
     let patient = small(Duration::MAX).0;
     fill(&patient, &batch);
     let other = patient.begin_flush().unwrap().unwrap();
@@ -198,8 +199,8 @@ impl MergeOperator for Join {
     }
 }
 
-/// Operands of several tables are applied oldest first, to what is below them; an error is one of
-/// its key alone.
+/// Operands of several tables are applied oldest first, to the base below them. An error belongs
+/// only to its key.
 #[test]
 fn operands_are_applied_across_tables() {
     let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
@@ -242,8 +243,8 @@ fn operands_are_applied_across_tables() {
 }
 
 /// A budget of memory that sets share: bytes of idle sets, bytes that views and cursors keep, sets
-/// that are dropped, and writers that wait for the flush of another set. No stall lasts once
-/// somebody flushed what was asked for.
+/// that are dropped, and writers that wait for the flush of another set. Every stall ends once the
+/// requested tables are flushed.
 mod set_budgets {
     use std::sync::mpsc::channel;
     use std::thread::scope;
@@ -288,7 +289,7 @@ mod set_budgets {
         job.install(|_| Ok(base)).unwrap();
     }
 
-    /// Flushes what can be flushed; returns how many tables that was.
+    /// Flushes all sealed tables. Returns their number.
     fn flush(set: &MemTableSet<u64>) -> usize {
         let Some(job) = set.begin_flush().unwrap() else {
             return 0;
@@ -298,7 +299,7 @@ mod set_budgets {
         tables
     }
 
-    /// Writes until the manager refuses; returns why.
+    /// Writes until the manager refuses. Returns the cause.
     fn fill(set: &MemTableSet<u64>, batch: &WriteBatch) -> StallCause {
         for _ in 0..1000 {
             match set.write(batch) {
@@ -313,7 +314,7 @@ mod set_budgets {
         panic!("no stall");
     }
 
-    /// What an idle set has stalls the others, and flushing what the manager asked for is enough.
+    /// The tables of an idle set stall the others, and a flush of the requested table is enough.
     #[test]
     fn an_idle_set_is_asked_for_its_table() {
         let _watchdog = Watchdog::new(
@@ -349,11 +350,11 @@ mod set_budgets {
         busy.write(&batch(50)).unwrap();
     }
 
-    /// An empty active table is asked for nothing, and counts for nothing: one batch that is as
-    /// large as the whole buffer is written.
+    /// An empty active table is not requested, and does not count: one batch as large as the whole
+    /// buffer is written.
     #[test]
-    fn empty_tables_stall_nobody() {
-        let _watchdog = Watchdog::new("set_stalls::set_budgets::empty_tables_stall_nobody", 0);
+    fn empty_tables_stall_no_writer() {
+        let _watchdog = Watchdog::new("set_stalls::set_budgets::empty_tables_stall_no_writer", 0);
         let manager = WriteBufferManager::new(1).unwrap();
         let sets = [(); 3].map(|()| open(&manager));
         assert_eq!(
@@ -371,7 +372,7 @@ mod set_budgets {
         ));
     }
 
-    /// What keeps flushed memory.
+    /// An object that keeps flushed memory.
     enum Holder {
         View(View<u64>),
         Cursor(paranoid_set::MergingCursor<'static>),
@@ -400,10 +401,10 @@ mod set_budgets {
         }
     }
 
-    /// Flushed memory that somebody holds is reported apart, and stalls nobody.
+    /// Flushed memory that an object holds is reported separately, and stalls no writer.
     #[test]
-    fn held_memory_stalls_nobody() {
-        let _watchdog = Watchdog::new("set_stalls::set_budgets::held_memory_stalls_nobody", 0);
+    fn held_memory_stalls_no_writer() {
+        let _watchdog = Watchdog::new("set_stalls::set_budgets::held_memory_stalls_no_writer", 0);
         for kind in 0..3 {
             let manager = WriteBufferManager::new(BUFFER).unwrap();
             let set = open(&manager);
@@ -432,11 +433,11 @@ mod set_budgets {
         }
     }
 
-    /// A set that is dropped takes its bytes with it, or leaves them to who holds them: they stall
-    /// nobody.
+    /// A dropped set takes its bytes with it, or leaves them to their holders: they stall no
+    /// writer.
     #[test]
-    fn a_dropped_set_stalls_nobody() {
-        let _watchdog = Watchdog::new("set_stalls::set_budgets::a_dropped_set_stalls_nobody", 0);
+    fn a_dropped_set_stalls_no_writer() {
+        let _watchdog = Watchdog::new("set_stalls::set_budgets::a_dropped_set_stalls_no_writer", 0);
         let manager = WriteBufferManager::new(BUFFER).unwrap();
         let (dropped, busy) = (open(&manager), open(&manager));
         assert_eq!(fill(&dropped, &batch(100)), StallCause::Unflushed);
@@ -457,8 +458,8 @@ mod set_budgets {
         );
     }
 
-    /// Writers of one set wait for the flush of another, and its end lets them in; without an
-    /// install it refuses them.
+    /// Writers of one set wait for the flush of another, and its end lets them in. Without an
+    /// install they are refused.
     #[test]
     fn writers_wait_for_the_flush_of_another_set() {
         let _watchdog = Watchdog::new(
@@ -499,8 +500,8 @@ mod set_budgets {
         }
     }
 
-    /// One thread, several sets, one budget, holders that come and go: after each refusal a flush
-    /// of every set lets the batch in, and what is counted is what there is.
+    /// One thread, several sets, one budget, and holders that come and go: after each refusal a
+    /// flush of every set lets the batch in, and the counted bytes are the real ones.
     #[test]
     fn a_flush_of_all_sets_ends_every_stall() {
         let test = "set_stalls::set_budgets::a_flush_of_all_sets_ends_every_stall";
@@ -562,7 +563,7 @@ mod set_budgets {
     }
 
     /// Range deletes take more than their entries do, and a freeze adds a little: the manager
-    /// counts it before it is there.
+    /// counts this in advance.
     #[test]
     fn tables_with_range_deletes_count_as_a_freeze_leaves_them() {
         let _watchdog = Watchdog::new(
@@ -591,7 +592,7 @@ mod set_budgets {
         }
         set.switch().unwrap();
         let view = set.view();
-        // The table before the active one, of which the manager hears by and by.
+        // The table before the active one, whose bytes reach the manager with a delay.
         let allocated = || {
             view.readers()
                 .next_back()
@@ -668,8 +669,8 @@ mod events {
 
     fn lines(act: impl FnOnce()) -> Vec<String> {
         let lines = Lines::default();
-        // While there is one subscriber, the first thread to reach an event decides for all whether
-        // it is wanted; of two, each is asked.
+        // With a single subscriber, the first thread to reach an event decides for all whether it
+        // is recorded. With two, each is asked.
         let _second = tracing::Dispatch::new(lines.clone());
         tracing::subscriber::with_default(lines.clone(), act);
         std::mem::take(&mut lines.0.lock().unwrap())
@@ -679,7 +680,7 @@ mod events {
     fn a_table_tells_of_freezes_flushes_and_damage() {
         let table = MemTable::default();
         table.put(1, "key", "value").unwrap();
-        let told = lines(|| {
+        let printed = lines(|| {
             table
                 .freeze()
                 .unwrap()
@@ -694,20 +695,20 @@ mod events {
         let counts = "entries=1 range_deletes=0 data_bytes=8";
         let flushed = "entries=1 hidden=0 fragments=0 data_bytes=8";
         assert_eq!(
-            told,
+            printed,
             [
                 format!("paranoid_memtable message=table frozen {counts}"),
                 format!("paranoid_memtable message=table flushed {flushed}"),
             ]
         );
         flip_a_value(&table);
-        let told = lines(|| {
+        let printed = lines(|| {
             assert!(table.get("key", 1).is_err());
         });
-        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(printed.len(), 1, "{printed:?}");
         assert!(
-            told[0].contains("damage found") && told[0].contains("entry value at offset"),
-            "{told:?}"
+            printed[0].contains("damage found") && printed[0].contains("entry value at offset"),
+            "{printed:?}"
         );
         assert_eq!(lines(|| drop(table.scrub(|_| {}).check())).len(), 1);
     }
@@ -734,7 +735,7 @@ mod events {
         let options = SetOptions::builder().journal(Arc::new(Broken));
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
         set.put("key", "value").unwrap();
-        let told = lines(|| {
+        let printed = lines(|| {
             let mut batch = paranoid_memtable::WriteBatch::new();
             batch.put("key", "value").unwrap();
             set.write_with(&batch, paranoid_set::Durability::Synced)
@@ -742,7 +743,7 @@ mod events {
         });
         let cause = "the set is read-only: could not sync 7.journal: no disk";
         assert_eq!(
-            told,
+            printed,
             [format!("paranoid_set message=set stopped cause={cause:?}")]
         );
         let table = MemTableOptions::builder()
@@ -753,7 +754,7 @@ mod events {
             .table(table)
             .max_write_buffer_number(2);
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
-        let told = lines(|| {
+        let printed = lines(|| {
             let refused = (0..100).find_map(|n: u8| set.put([n], [n; 4096]).err());
             assert!(
                 matches!(refused, Some(Error::WriteStall { .. })),
@@ -761,28 +762,28 @@ mod events {
             );
         });
         assert_eq!(
-            told,
+            printed,
             ["paranoid_set message=write stalled cause=no further table may be begun"]
         );
         let view = set.view();
         flip_a_value(view.readers().next_back().unwrap());
-        let told = lines(|| drop(set.begin_flush().unwrap().unwrap().items().unwrap_err()));
-        let [_, found, stopped] = told.as_slice() else {
-            panic!("{told:?}")
+        let printed = lines(|| drop(set.begin_flush().unwrap().unwrap().items().unwrap_err()));
+        let [_, found, stopped] = printed.as_slice() else {
+            panic!("{printed:?}")
         };
         assert!(
             found.starts_with("paranoid_memtable message=damage found"),
-            "{told:?}"
+            "{printed:?}"
         );
         assert!(
             stopped.starts_with("paranoid_set message=set stopped cause="),
-            "{told:?}"
+            "{printed:?}"
         );
     }
 
     #[expect(unsafe_code, reason = "the fault injector's door")]
     fn flip_a_value(table: &TableReader) {
-        // SAFETY: nobody else uses the table until the injector is gone.
+        // SAFETY: no other thread uses the table until the injector is dropped.
         let mut injector = unsafe { FaultInjector::open(table) }.unwrap();
         let piece = injector
             .pieces()

@@ -1,5 +1,6 @@
-//! What stops a set, and what does not: journals that fail, writers that panic, tables that are
-//! damaged. Nothing hangs, nothing that was acknowledged is lost, and each error names its cause.
+//! The causes that stop a set, and those that do not: journals that fail, writers that panic,
+//! tables that are damaged. Nothing hangs, no acknowledged write is lost, and each error names its
+//! cause.
 
 use std::cmp::Reverse;
 use std::io::ErrorKind;
@@ -48,8 +49,7 @@ fn is_broken_disk(error: &Error) -> bool {
     }
 }
 
-/// An empty range, as RocksDB logs it, takes its number and deletes nothing: in a set as in a
-/// table.
+/// An empty range of RocksDB's log takes its number and deletes nothing, in a set as in a table.
 #[test]
 fn an_empty_range_takes_its_number() {
     let _watchdog = Watchdog::new("set_stops::an_empty_range_takes_its_number", 0);
@@ -65,7 +65,7 @@ fn an_empty_range_takes_its_number() {
     assert!(matches!(view.get(b"k").unwrap(), Lookup::Value(value) if value.sequence() == 6));
 }
 
-/// No table comes after the one with the largest number: the set keeps the one that it has.
+/// No table comes after the one with the largest number: the set keeps its active table.
 #[test]
 fn table_numbers_end() {
     let _watchdog = Watchdog::new("set_stops::table_numbers_end", 0);
@@ -87,7 +87,7 @@ fn table_numbers_end() {
     assert_eq!(view.readers().count(), 2);
 }
 
-/// A failing append or switch refuses one batch: it has no numbers, and the next one gets them.
+/// A failing append or switch refuses one batch: it takes no numbers, and the next batch gets them.
 #[test]
 fn a_journal_that_refuses_a_batch_changes_nothing() {
     let _watchdog = Watchdog::new(
@@ -112,8 +112,8 @@ fn a_journal_that_refuses_a_batch_changes_nothing() {
     assert_eq!(journal.recovered().len(), 3);
 }
 
-/// A failed sync makes the set read-only: what was acknowledged stays, what waited gets the cause.
-/// Red for `unfinished_hides_older`.
+/// A failed sync makes the set read-only: acknowledged writes stay, waiting ones get the cause. Red
+/// for `unfinished_hides_older`.
 #[test]
 fn a_failed_sync_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_failed_sync_stops_the_set", 0);
@@ -149,8 +149,8 @@ fn a_failed_sync_stops_the_set() {
         );
         assert_eq!(read_through(&view, b"c"), Known::default());
     }
-    // All that is visible is flushed, without a word to the journal, whose next opening may find
-    // the batch. No snapshot helps.
+    // All that is visible is flushed, and the journal is not changed, because its next opening may
+    // find the batch. A snapshot does not change this.
     drop(before);
     let table = journal.0.lock().unwrap().table;
     assert_eq!((set.switch().unwrap(), set.switch().unwrap()), (1, 1));
@@ -168,7 +168,7 @@ fn a_failed_sync_stops_the_set() {
     assert!(is_broken_disk(&set.write(&put(b"c", b"3")).unwrap_err()));
 }
 
-/// Many writers beside one whose sync fails or panics: all return, and what was acknowledged is
+/// Many writers run beside one whose sync fails or panics: all return, and acknowledged writes are
 /// visible.
 #[test]
 fn writers_beside_a_stop_all_return() {
@@ -220,7 +220,7 @@ fn writers_beside_a_stop_all_return() {
     }
 }
 
-/// An order that panics when it is told to.
+/// An order that panics on request.
 #[derive(Debug, Clone, Default)]
 struct Fragile(Arc<AtomicBool>);
 
@@ -231,8 +231,8 @@ impl Script for Fragile {
     }
 }
 
-/// A comparator that panics inside a batch that has its numbers: the set is read-only, and
-/// everything before is read.
+/// A comparator panics inside a batch that has its numbers: the set is read-only, and all earlier
+/// batches are read.
 #[test]
 fn a_writer_that_panics_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_writer_that_panics_stops_the_set", 0);
@@ -257,13 +257,13 @@ fn a_writer_that_panics_stops_the_set() {
     }
 }
 
-/// A comparator that changes its mind inside a batch that has its numbers: the set is read-only
-/// with that cause, what the batch left in its table is never visible, and never flushed.
+/// A comparator changes its mind inside a batch that has its numbers: the set is read-only with
+/// that cause. The part of the batch in its table is never visible, and never flushed.
 #[test]
 fn a_batch_that_is_interrupted_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_batch_that_is_interrupted_stops_the_set", 0);
     let mut batch = WriteBatch::new();
-    // `K` comes before all others, and where case does not count behind `e`, which is there.
+    // `K` is before all others, and, if case does not count, after `e`, which is present.
     let keys = [b"q", b"k", b"f", b"m", b"K", b"z"];
     keys.iter()
         .for_each(|key| batch.put(*key, b"batch").unwrap());
@@ -319,16 +319,16 @@ fn a_batch_that_is_interrupted_stops_the_set() {
     assert!(interrupted > 0);
 }
 
-/// Sets that stop again and again under three writers, each flushed and opened anew: what was
-/// acknowledged is visible, and nothing of a set is in the next one but what was visible, or was in
-/// the journal.
+/// Sets stop again and again under three writers, each is flushed, and a new one opened.
+/// Acknowledged writes are visible, and a new set has only entries that were visible or in the
+/// journal.
 #[test]
 fn sets_that_stop_again_and_again_lose_nothing() {
     let _watchdog = Watchdog::new("set_stops::sets_that_stop_again_and_again_lose_nothing", 0);
     let (mut set, journal) = with_journal();
     let mut acknowledged = [0u64; 3];
     for round in 1..=amount(60, 12) {
-        // A value says by which round it was written.
+        // The value has the number of its round.
         scope(|threads| {
             for (writer, acknowledged) in acknowledged.iter_mut().enumerate() {
                 let (set, journal) = (&set, &journal);
@@ -397,7 +397,7 @@ fn sets_that_stop_again_and_again_lose_nothing() {
     }
 }
 
-/// Flushes a job, and installs what it has over the base.
+/// Flushes a job, and installs its entries over the base.
 fn flush_into(mut job: FlushJob<History>) {
     let mut flushed = History::default();
     job.flush(&mut flushed).unwrap();
@@ -409,11 +409,10 @@ fn flush_into(mut job: FlushJob<History>) {
     job.install(with).unwrap();
 }
 
-/// A journal of files: what was acknowledged is found again by the next set, and what was not
-/// finished may be.
+/// A journal of files: the next set finds acknowledged writes again, and may find unfinished ones.
 #[test]
-fn a_stopped_set_is_opened_anew() {
-    let _watchdog = Watchdog::new("set_stops::a_stopped_set_is_opened_anew", 0);
+fn a_stopped_set_is_opened_again() {
+    let _watchdog = Watchdog::new("set_stops::a_stopped_set_is_opened_again", 0);
     let disk = Arc::new(SimDisk::new(1, Plan::default()));
     let order = Fragile::default();
     let open = |last| {
@@ -468,8 +467,8 @@ fn a_stopped_set_is_opened_anew() {
     assert_eq!((batches, set.put(b"f", b"5").unwrap()), (1, 6));
 }
 
-/// A write that failed half-way stops the set. What was acknowledged as written is in the journal,
-/// and what was queued is read and flushed.
+/// A partial write stops the set. Writes that were acknowledged as written are in the journal, and
+/// queued ones are read and flushed.
 #[test]
 fn a_failed_write_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_failed_write_stops_the_set", 0);
@@ -503,7 +502,7 @@ fn a_failed_write_stops_the_set() {
         &set.write(&put(b"b", &[2; 200])).unwrap_err(),
         "append to"
     ));
-    // Nothing is tried again on a file that a write may have left half-written.
+    // Nothing is tried again on a file after a write that may be partial.
     disk.set_plan(Plan::default());
     assert!(is_failed(&set.read_only().unwrap(), "append to"));
     for durability in [
@@ -536,7 +535,7 @@ fn a_failed_write_stops_the_set() {
     assert!(found.starts_with(&[1]) && found.is_sorted(), "{found:?}");
 }
 
-/// A sink whose disk is full after so many entries.
+/// A sink whose disk is full after this many entries.
 struct Full(usize);
 
 impl FlushSink for Full {
@@ -571,8 +570,8 @@ fn open_on(disk: Arc<SimDisk>, last: u64, base: History) -> MemTableSet<History>
     set
 }
 
-/// A disk without space stops the set, and refuses flushes. What was acknowledged is read,
-/// recovered and flushed, and with space another set goes on.
+/// A disk without space stops the set, and refuses flushes. Acknowledged writes are read, recovered
+/// and flushed, and with space another set continues.
 #[test]
 fn a_full_disk_is_an_error_and_no_loss() {
     let _watchdog = Watchdog::new("set_stops::a_full_disk_is_an_error_and_no_loss", 0);
@@ -614,7 +613,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
                 Ok(_) | Err(Error::Sink(_))
             ));
         }
-        // A batch that was refused may be in a journal.
+        // A refused batch may be in a journal.
         let check = |set: &MemTableSet<History>, acknowledged: &[u8]| {
             for number in 0..60u8 {
                 let found = read_through(&set.view(), &[number]).value;
@@ -627,7 +626,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
         };
         check(&set, &acknowledged);
         disk.set_plan(Plan::default());
-        // The journal as a recovery finds it: no flush was installed.
+        // The journal in the state for a recovery: no flush was installed.
         let copy = Arc::new(SimDisk::with_files(disk.files(), 1, Plan::default()));
         check(&open_on(copy, 0, History::default()), &acknowledged[..kept]);
         set.switch().unwrap();
@@ -644,8 +643,8 @@ fn a_full_disk_is_an_error_and_no_loss() {
     assert!(refused > 500, "{refused}");
 }
 
-/// Tables of a set in memory of earlier ones: what they answer, how much memory is kept and when it
-/// is let go, what keeps it from being used again, and damage in it.
+/// Tables of a set in memory of earlier ones: their reads, the memory that is kept and the time of
+/// its release, reasons not to use it again, and damage in it.
 mod set_recycling {
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -660,7 +659,7 @@ mod set_recycling {
     /// Bytes of the first large chunk of a table.
     const CHUNK: u64 = 256 << 10;
 
-    /// What an engine has flushed: the newest value of each key.
+    /// The flushed entries of an engine: the newest value of each key.
     type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
     fn tables() -> MemTableOptionsBuilder {
@@ -679,7 +678,7 @@ mod set_recycling {
         scramble(n).to_be_bytes()
     }
 
-    /// A value that tells which one it is.
+    /// A value that identifies its key and version.
     fn value(key: u64, version: u64) -> Vec<u8> {
         let seed = scramble(key << 32 | version);
         seed.to_be_bytes().repeat(2 + seed as usize % 60)
@@ -712,7 +711,7 @@ mod set_recycling {
         job.install(|_| Ok(files))
     }
 
-    /// Flushes what is sealed, and the active table too.
+    /// Flushes the sealed tables, and the active one too.
     fn flush(set: &MemTableSet<Files>) {
         set.switch().unwrap();
         let Some(job) = set.begin_flush().unwrap() else {
@@ -730,7 +729,7 @@ mod set_recycling {
         })
     }
 
-    /// Puts until the active table has handed out about so many bytes.
+    /// Puts until the active table has used about this many bytes.
     fn fill(set: &MemTableSet<Files>, bytes: u64, version: u64) {
         let from = set.stats().visible;
         for n in from.. {
@@ -741,9 +740,9 @@ mod set_recycling {
         }
     }
 
-    /// Entries of earlier tables never come back, although all tables have one seed, so that what
-    /// is left of one would verify in the next. Filters and directories find their memory zeroed as
-    /// well.
+    /// Entries of earlier tables never come back, although all tables have one seed, with which the
+    /// rest of an earlier table would verify in the next one. Filters and directories find their
+    /// memory zeroed too.
     #[test]
     fn tables_in_recycled_memory_agree_with_a_model() {
         let seed = seed_or(1);
@@ -784,7 +783,8 @@ mod set_recycling {
         );
     }
 
-    /// At most so many arenas are kept, none of them outlives its set, and none is kept for nobody.
+    /// The number of kept arenas is limited, none of them outlives its set, and none is kept
+    /// without a use.
     #[test]
     fn what_is_kept_is_bounded_and_let_go_with_the_set() {
         let _watchdog = Watchdog::new(
@@ -933,7 +933,7 @@ mod set_recycling {
         }
     }
 
-    /// Arenas are not recycled where a budget could not be kept, and not where there are none.
+    /// Arenas are not recycled if a budget could not be kept, or if tables have none.
     #[test]
     fn what_cannot_be_recycled_is_refused() {
         let small = MemTableOptions::builder()
@@ -956,7 +956,7 @@ mod set_recycling {
         assert!(taken.into_iter().all(|options| options.build().is_ok()));
     }
 
-    /// A bit that flips in recycled memory, before or after an entry is put there, hides nothing:
+    /// A bit flips in recycled memory, before or after an entry is put there, and hides nothing:
     /// reads are right or refused.
     #[cfg(feature = "fault-injection")]
     #[test]

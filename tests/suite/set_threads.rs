@@ -12,10 +12,10 @@ use crate::support::sets::{History, MemoryJournal, read_through};
 
 const WRITERS: u64 = if cfg!(miri) { 2 } else { 3 };
 
-/// A batch: who wrote it, as its n-th, and its numbers.
+/// A batch: its writer, its index among the writer's batches, and its first and last number.
 type Commit = (u64, u64, u64, u64);
 
-/// What a snapshot showed: its number, and the last batch of each writer.
+/// The result of a snapshot: its number, and the last batch of each writer.
 type Seen = (u64, [u64; WRITERS as usize]);
 
 fn key(writer: u64, half: u64) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn key(writer: u64, half: u64) -> Vec<u8> {
     .concat()
 }
 
-/// The n-th batch of a writer: both halves of its key say n, and what it deleted says n as well.
+/// The n-th batch of a writer: n is in both halves of its key, and in the entries that it deletes.
 fn batch_of(writer: u64, n: u64) -> WriteBatch {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     let value = [n.to_be_bytes(), scramble(writer << 40 | n).to_be_bytes()].concat();
@@ -43,7 +43,7 @@ fn batch_of(writer: u64, n: u64) -> WriteBatch {
     batch
 }
 
-/// The last batch of a writer in this view: every trace of it agrees.
+/// The last batch of a writer in this view. All traces of it must agree.
 fn last_of(view: &View<History>, writer: u64) -> u64 {
     let values = [0, 1].map(|half| read_through(view, &key(writer, half)).value);
     assert_eq!(
@@ -105,7 +105,7 @@ fn read(set: &MemTableSet<History>, over: &AtomicBool) -> Vec<Seen> {
         before = snapshot.sequence();
         let view = set.view_at(&snapshot).unwrap();
         let first = std::array::from_fn(|writer| last_of(&view, writer as u64));
-        // Once more over other tables, perhaps flushed ones.
+        // Reads again over other tables, perhaps flushed ones.
         let again = set.view_at(&snapshot).unwrap();
         assert_eq!(
             first,
@@ -135,8 +135,8 @@ fn flush(set: &MemTableSet<History>, over: &AtomicBool) {
     }
 }
 
-/// The commits follow each other without a gap, and each snapshot is what the commits up to it
-/// left.
+/// The commits follow each other without a gap, and each snapshot is the state after the commits up
+/// to it.
 fn check(mut commits: Vec<Commit>, seen: &[Seen]) {
     commits.sort_by_key(|commit| commit.2);
     let mut prefixes = vec![(0, [0; WRITERS as usize])];
@@ -199,7 +199,7 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
     check(commits.into_inner().unwrap(), &seen);
 }
 
-/// The flush thread: writers go on while it flushes, and none of its ends leaves one waiting.
+/// The flush thread: writers continue while it flushes, and no end of it leaves a writer waiting.
 /// Failing sinks, panics, shutdown in the middle, several sets under one budget.
 mod set_flush_thread {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -271,7 +271,7 @@ mod set_flush_thread {
         Error::Sink(Arc::from(Box::from("the disk is gone")))
     }
 
-    /// Writes until a stall; returns how many batches were written, and its cause.
+    /// Writes until a stall. Returns the number of written batches, and the cause.
     fn fill(set: &Set, key: u64) -> (u64, StallCause) {
         for n in 1..10_000 {
             match set.write(&put(key, n)) {
@@ -286,9 +286,9 @@ mod set_flush_thread {
     /// Several sets under one budget, each with a thread, two writers and few tables: every write
     /// succeeds.
     #[test]
-    fn writers_go_on_while_threads_flush() {
+    fn writers_continue_while_threads_flush() {
         let _watchdog = Watchdog::new(
-            "set_threads::set_flush_thread::writers_go_on_while_threads_flush",
+            "set_threads::set_flush_thread::writers_continue_while_threads_flush",
             0,
         );
         let manager = WriteBufferManager::new((300 << 10) / FEWER).unwrap();
@@ -340,7 +340,7 @@ mod set_flush_thread {
         }
     }
 
-    /// A journal that cannot remove what is flushed says so, and stops nobody. The next install
+    /// A journal that cannot remove flushed files reports it, and stops no thread. The next install
     /// tries again.
     #[test]
     fn a_failed_removal_is_reported_and_tried_again() {
@@ -359,7 +359,7 @@ mod set_flush_thread {
         for n in 1..=3 {
             set.write(&put(1, n)).unwrap();
             set.switch().unwrap();
-            // The thread says that a flush has ended after the journal was told.
+            // The thread reports the end of a flush after the call of the journal.
             while kept.1.load(Ordering::Acquire) < n {
                 yield_now();
             }
@@ -382,8 +382,8 @@ mod set_flush_thread {
         Err(broken_disk())
     }
 
-    /// A sink that fails is not tried again until somebody asks for it. Writers are refused
-    /// meanwhile, and nothing is lost.
+    /// A failed sink is tried again only on request. Until then writers are refused, and nothing is
+    /// lost.
     #[test]
     fn a_failing_sink_is_tried_again_when_asked() {
         let _watchdog = Watchdog::new(
@@ -443,7 +443,7 @@ mod set_flush_thread {
         assert_eq!(value(&set, 1), Some(last + 1));
     }
 
-    /// A switch waits for the flush thread where there may be no further table, as a write does.
+    /// A switch waits for the flush thread if there may be no further table, as a write does.
     #[test]
     fn a_switch_waits_for_the_flush_thread() {
         let _watchdog = Watchdog::new(
@@ -470,7 +470,7 @@ mod set_flush_thread {
         thread.close().unwrap();
     }
 
-    /// What a flush function does.
+    /// The action of a flush function.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Does {
         Fails,
@@ -480,8 +480,8 @@ mod set_flush_thread {
         Panics,
     }
 
-    /// Whoever waits for a flush has it when the call returns, or its error; nobody waits for
-    /// nothing, or for itself.
+    /// A call that waits for a flush returns when it is done, or with its error. No call waits if
+    /// there is nothing to flush, or for itself.
     #[test]
     fn a_flush_that_is_waited_for_is_done_or_an_error() {
         let _watchdog = Watchdog::new(
@@ -514,7 +514,7 @@ mod set_flush_thread {
                 Does::Panics => panic!("the function of a flush thread panics"),
             });
         let thread = thread.unwrap();
-        // The table of before.
+        // The earlier table.
         while set.stats().tables > 1 {
             yield_now();
         }
@@ -558,7 +558,7 @@ mod set_flush_thread {
         assert_eq!(value(&set, 3), Some(1));
     }
 
-    /// What ends a thread, or keeps it from flushing.
+    /// An event that ends a thread, or keeps it from flushing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Event {
         Panics,
@@ -567,12 +567,12 @@ mod set_flush_thread {
         IsDropped,
     }
 
-    /// Writers that wait for a thread which panics, fails or is shut down: each is answered,
-    /// nothing is lost, and the set goes on with another flush.
+    /// Writers wait for a thread that panics, fails or is shut down: each gets a result, nothing is
+    /// lost, and the set continues with another flush.
     #[test]
-    fn nobody_waits_for_a_thread_that_is_gone() {
+    fn no_thread_waits_for_one_that_is_gone() {
         let _watchdog = Watchdog::new(
-            "set_threads::set_flush_thread::nobody_waits_for_a_thread_that_is_gone",
+            "set_threads::set_flush_thread::no_thread_waits_for_one_that_is_gone",
             0,
         );
         for event in [
@@ -643,8 +643,8 @@ mod set_flush_thread {
         }
     }
 
-    /// Idle sets that nobody flushes hold most of a budget: a set with a thread goes on as long as
-    /// its own bytes can make room, and then is refused; a flush of the idle sets lets it in.
+    /// Idle sets without flushes hold most of a budget. A set with a thread continues as long as
+    /// its own bytes can make room, and then is refused. A flush of the idle sets lets it in.
     #[test]
     fn a_thread_makes_room_beside_sets_without_one() {
         let _watchdog = Watchdog::new(
@@ -664,7 +664,7 @@ mod set_flush_thread {
             busy.write(&put(1, n)).unwrap();
         }
         assert!(!busy.view().base().points.is_empty());
-        // Larger than what is left beside them.
+        // Larger than the room beside them.
         let mut idle_batches = 0;
         while !matches!(idle.write(&put(2, 1)), Err(Error::WriteStall { .. })) {
             idle_batches += 1;
@@ -721,8 +721,8 @@ mod set_flush_thread {
     }
 }
 
-/// Listeners: what they are told and when; one that panics, one that calls the set, and many
-/// threads at once.
+/// Listeners: their events and the times of these; one that panics, one that calls the set, and
+/// many threads at once.
 mod set_listener {
     use std::sync::{Arc, Mutex};
     use std::thread::{scope, yield_now};
@@ -773,7 +773,7 @@ mod set_listener {
         tables
     }
 
-    /// Writes down what it is told.
+    /// Records the events that it receives.
     #[derive(Default)]
     struct Diary(Mutex<Vec<String>>);
 
@@ -804,9 +804,9 @@ mod set_listener {
     }
 
     #[test]
-    fn a_listener_is_told_what_begins_and_ends() {
+    fn a_listener_hears_what_begins_and_ends() {
         let _watchdog = Watchdog::new(
-            "set_threads::set_listener::a_listener_is_told_what_begins_and_ends",
+            "set_threads::set_listener::a_listener_hears_what_begins_and_ends",
             0,
         );
         let (diary, journal) = (Arc::new(Diary::default()), MemoryJournal::default());
@@ -815,17 +815,17 @@ mod set_listener {
                 .max_write_buffer_number(2)
                 .journal(Arc::new(journal.clone())),
         );
-        let told = || std::mem::take(&mut *diary.0.lock().unwrap());
+        let heard = || std::mem::take(&mut *diary.0.lock().unwrap());
         set.write(&put(1)).unwrap();
-        assert!(told().is_empty(), "a write alone is nothing to be told");
+        assert!(heard().is_empty(), "a write alone causes no event");
         set.switch().unwrap();
-        assert_eq!(told(), ["switched 1 2"]);
+        assert_eq!(heard(), ["switched 1 2"]);
         drop(set.begin_flush().unwrap());
-        assert_eq!(told(), ["flush ended 1 0"]);
+        assert_eq!(heard(), ["flush ended 1 0"]);
         assert_eq!(flush(&set), 1);
-        assert_eq!(told(), ["flush ended 1 1"]);
+        assert_eq!(heard(), ["flush ended 1 1"]);
         while set.write(&put(4)).is_ok() {}
-        let events = told();
+        let events = heard();
         assert_eq!(
             events.last_chunk(),
             Some(&[
@@ -834,20 +834,20 @@ mod set_listener {
             ])
         );
         assert_eq!(flush(&set), 1);
-        told();
+        heard();
         journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
         assert!(set.write_with(&put(2), Durability::Synced).is_err());
         assert!(set.write(&put(3)).is_err());
-        assert_eq!(told(), ["switched 3 4", "stopped true"]);
+        assert_eq!(heard(), ["switched 3 4", "stopped true"]);
         assert_eq!(set.switch().unwrap(), 2);
-        assert_eq!(told(), ["switched 4 5"]);
+        assert_eq!(heard(), ["switched 4 5"]);
     }
 
     /// Panics at every event, or calls the set from it.
     struct Rude {
-        /// Taken at the end: the set holds its listener, and nobody would drop the two.
+        /// Taken out at the end: the set holds its listener, so the two would never be dropped.
         set: Mutex<Option<Set>>,
-        told: Mutex<u64>,
+        heard: Mutex<u64>,
         panics: Panics,
     }
 
@@ -859,7 +859,7 @@ mod set_listener {
 
     impl Listener for Rude {
         fn event(&self, event: &SetEvent) {
-            *self.told.lock().unwrap() += 1;
+            *self.heard.lock().unwrap() += 1;
             assert_ne!(
                 self.panics,
                 Panics::Always,
@@ -883,15 +883,18 @@ mod set_listener {
         }
     }
 
-    /// Writers, a flush thread and a listener that panics or calls the set: nobody waits for ever,
-    /// and nothing is lost.
+    /// Writers, a flush thread, and a listener that panics or calls the set: no thread waits for
+    /// ever, and nothing is lost.
     #[test]
-    fn a_rude_listener_harms_nobody() {
-        let _watchdog = Watchdog::new("set_threads::set_listener::a_rude_listener_harms_nobody", 0);
+    fn a_rude_listener_harms_no_thread() {
+        let _watchdog = Watchdog::new(
+            "set_threads::set_listener::a_rude_listener_harms_no_thread",
+            0,
+        );
         for panics in [Panics::Never, Panics::Always] {
             let rude = Arc::new(Rude {
                 set: Mutex::default(),
-                told: Mutex::new(0),
+                heard: Mutex::new(0),
                 panics,
             });
             let set = open(options(rude.clone()).max_write_buffer_number(3));
@@ -932,7 +935,7 @@ mod set_listener {
             assert_eq!(value[..8], writes.to_be_bytes());
             assert!(
                 *rude
-                    .told
+                    .heard
                     .lock()
                     .unwrap_or_else(|poisoned| poisoned.into_inner())
                     > 3
@@ -943,16 +946,16 @@ mod set_listener {
     }
 }
 
-/// Flushes and compactions that install bases at once: none loses what another has brought, and old
-/// views go on.
+/// Flushes and compactions install bases at once: none loses the files of another, and old views
+/// continue.
 #[test]
 fn no_base_is_lost() {
     let test = "set_threads::no_base_is_lost";
     let _watchdog = Watchdog::new(test, 0);
-    // Long enough for the other thread to come in between, if nothing keeps it out.
+    // Long enough for the other thread to come in between, if no lock prevents it.
     let dawdle = || (0..100).for_each(|_| std::thread::yield_now());
     let rounds = if cfg!(miri) { 5 } else { 200 };
-    // The base: files, oldest first, each with the last numbers of the flushes that it has.
+    // The base: files, oldest first, each with the last numbers of its flushes.
     let set = MemTableSet::open(SetOptions::default(), Vec::<Vec<u64>>::new()).unwrap();
     let is_over = AtomicBool::new(false);
     scope(|threads| {

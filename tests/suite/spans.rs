@@ -1,5 +1,5 @@
-//! Range tombstones and the fragmenter, from outside: drawn cases, brute force, cursors against
-//! plain lists.
+//! Range tombstones and the fragmenter, from outside: drawn cases, brute force, and cursors
+//! compared with plain lists.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::support::orders::Reverse;
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/spans.txt");
 
-/// Reads a drawn span; its letters must stand in their columns.
+/// Reads a drawn span, whose letters must be in their columns.
 fn drawn(line: &str) -> (String, String, u64) {
     let picture = &line[6..];
     let (from, to) = (
@@ -149,8 +149,8 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..1001u64).map(|number| format!("{number:04}").into_bytes())
 }
 
-/// What a fragment at this key must list: all sequence numbers, or the newest of each that lie
-/// between two snapshots.
+/// The numbers that a fragment at this key must list: all, or the newest ones between every two
+/// snapshots.
 fn kept(all: &BTreeSet<u64>, snapshots: Option<&[u64]>) -> Vec<u64> {
     let Some(snapshots) = snapshots else {
         return all.iter().rev().copied().collect();
@@ -293,8 +293,8 @@ fn a_range_must_start_before_it_ends() {
     assert_eq!(fragments.max_covering_sequence(b"", u64::MAX), None);
 }
 
-/// Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a
-/// range delete. Reads stay right, a scrub reports it, and a flush fails.
+/// Lost writes in the tombstone index of a table: a piece of it has its content from before a range
+/// delete. Reads are right, a scrub reports it, and a flush fails.
 #[cfg(feature = "fault-injection")]
 mod lost_tombstones {
     use paranoid_memtable::fault::{FaultInjector, Part, Region};
@@ -310,8 +310,8 @@ mod lost_tombstones {
         format!("a/shared/beginning/{number:02}").into_bytes()
     }
 
-    /// Range delete number `turn`: start, end, sequence number; not in the order of sequence
-    /// numbers.
+    /// Range delete number `turn`: start, end, sequence number. They are not in the order of
+    /// sequence numbers.
     fn range(turn: u64) -> (u64, u64, u64) {
         let start = turn * 5 % (KEYS - 2);
         (start, start + 1 + turn % 3, 100 + (turn ^ 1))
@@ -399,8 +399,8 @@ mod lost_tombstones {
         }
     }
 
-    /// One piece of the index of a table with `turns` range deletes goes back to what it held
-    /// before one of them.
+    /// Gives one piece of the index of a table with `turns` range deletes its content from before
+    /// one of them.
     fn went_back(turns: u64, piece: usize, old: &[u8], note: &str) {
         let table = keys_only();
         (0..turns).for_each(|turn| delete(&table, turn));
@@ -468,8 +468,8 @@ mod lost_tombstones {
             .unwrap();
     }
 
-    /// Gets of all keys after piece number `turn` of the list was damaged: only those at the bounds
-    /// of the damaged tombstone may be `Corruption`.
+    /// Gets all keys after piece number `turn` of the list was damaged. Only keys at the bounds of
+    /// the damaged tombstone may return `Corruption`.
     fn read_past_damage(table: &MemTable, turn: Option<usize>, bounds: &[u64]) {
         for number in 0..KEYS {
             let covers = |range: &(u64, u64, u64)| (range.0..range.1).contains(&number);
@@ -485,9 +485,9 @@ mod lost_tombstones {
         }
     }
 
-    /// A freeze compares the index with the list. Damage of the list is no reason to distrust the
-    /// index: it hits a get only where a key must be compared with a bound of the damaged tombstone
-    /// itself, before the freeze and after it.
+    /// A freeze compares the index with the list. Damage of the list does not make the index
+    /// suspect: it affects a get only if a key must be compared with a bound of the damaged
+    /// tombstone itself, before the freeze and after it.
     #[test]
     fn a_damaged_list_leaves_the_index_of_a_frozen_table() {
         let _watchdog = Watchdog::new(
@@ -537,8 +537,8 @@ mod lost_tombstones {
         wanted.map(|(number, _)| number).collect()
     }
 
-    /// The start of a range tombstone, and what lies after it in memory, is overwritten by a copy
-    /// of another one's. Then come more range deletes, and the freeze.
+    /// Overwrites the start of a range tombstone, and the memory after it, by a copy of another
+    /// one's. Then come more range deletes, and the freeze.
     fn copied_start(protection: u8, [from, to, len]: [usize; 3]) {
         let paranoid = ParanoidOptions::builder()
             .protection_bytes(protection)
@@ -573,7 +573,7 @@ mod lost_tombstones {
         );
     }
 
-    /// The freeze ends, whatever the list reads as. Without protection bytes it cannot know that
+    /// The freeze ends, with any content of the list. Without protection bytes it cannot know that
     /// the list is wrong.
     #[test]
     fn a_freeze_ends_over_a_copied_start() {
@@ -594,7 +594,7 @@ mod lost_tombstones {
 }
 
 /// Damage in watched range tombstones, with which writers compare their keys: each byte of each,
-/// and of the slots that name them. Every read stays right, then and after later writes.
+/// and of the slots that name them. Every read is right, before and after later writes.
 #[cfg(feature = "fault-injection")]
 mod watched_tombstones {
     use std::ops::Range;
@@ -605,8 +605,8 @@ mod watched_tombstones {
     use super::{Rng, seeds};
     use crate::support::rng::{Watchdog, amount};
 
-    /// Intervals of three keys each, with a key between two of them: a tombstone covers one, so
-    /// that a scan may jump over it.
+    /// Number of intervals of three keys each, with a key between two of them. A tombstone covers
+    /// one interval, so that a scan may jump over it.
     const INTERVALS: u64 = 8;
     const KEYS: u64 = 4 * INTERVALS;
 
@@ -625,9 +625,9 @@ mod watched_tombstones {
     struct History(Vec<(u64, Write, usize)>);
 
     impl History {
-        /// `deletes` range deletes. Each has an older put under it and mostly a newer one; both
-        /// writers put elsewhere between, so that their shards know the tombstone, but sometimes
-        /// one does not. Numbers ascend, but some puts have those of a later time.
+        /// Draws `deletes` range deletes. Each has an older put under it and mostly a newer one.
+        /// Between them both writers put elsewhere, so that their shards know the tombstone;
+        /// sometimes one does not. Numbers ascend, but some puts have those of a later time.
         fn draw(rng: &mut Rng, deletes: u64) -> Self {
             let mut writes = Vec::new();
             for turn in 0..deletes {
@@ -654,7 +654,8 @@ mod watched_tombstones {
             History(numbered.collect())
         }
 
-        /// Makes a write. A range delete beside a damaged one may be refused, and changes nothing then.
+        /// Makes a write. A range delete beside a damaged one may be refused, and then changes
+        /// nothing.
         fn apply(&self, at: usize, writers: &mut [paranoid_memtable::Writer]) -> bool {
             let (sequence, write, writer) = &self.0[at];
             let writer = &mut writers[*writer];
@@ -673,7 +674,7 @@ mod watched_tombstones {
             true
         }
 
-        /// The entry of a key that a snapshot sees after so many writes.
+        /// The entry of a key that a snapshot sees after `count` writes.
         fn visible(&self, count: usize, number: u64, snapshot: u64) -> Option<u64> {
             let seen = || {
                 self.0[..count]
@@ -689,7 +690,7 @@ mod watched_tombstones {
                 .then_some(newest)
         }
 
-        /// Compares gets, and scans both ways, at each snapshot. Reads may be refused where a
+        /// Compares gets, and scans both ways, at each snapshot. Reads may be refused if a
         /// tombstone is damaged.
         fn compare(&self, table: &MemTable, count: usize, damaged: Region, note: &str) {
             let is_refused =
@@ -733,14 +734,14 @@ mod watched_tombstones {
         }
     }
 
-    /// What writers compare keys with, and how they find it.
+    /// Whether writers compare keys with this piece, or find a tombstone by it.
     fn is_compared(piece: &Piece) -> bool {
         let is_tombstone = matches!(piece.region, Region::Header | Region::Key | Region::Value);
         piece.region == Region::WatchedTombstone || piece.part == Part::Ranges && is_tombstone
     }
 
-    /// Fills a table, breaks a byte that writers compare with, compares, goes on writing, and
-    /// compares again. Returns the region of each such byte.
+    /// Fills a table, breaks a byte that writers compare with, compares, writes more, and compares
+    /// again. Returns the region of each such byte.
     fn trial(seed: u64, byte: usize, mask: u8) -> Vec<Region> {
         let note = format!("PARANOID_SEED={seed}, byte {byte} ^ {mask:#x}");
         let mut rng = Rng(seed);
@@ -798,7 +799,7 @@ mod watched_tombstones {
                 regions.len()
             );
             for (byte, region) in regions.into_iter().enumerate() {
-                // A wrong key is compared wrongly: keys are tried more often.
+                // A wrong key gives wrong comparisons, so keys are tried more often.
                 let stride = match region {
                     Region::Key | Region::Value => amount(1, 13),
                     _ => amount(3, 97),

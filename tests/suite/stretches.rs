@@ -1,5 +1,5 @@
-//! Stretches of up to a page: overwritten, cleared, filled or copied from elsewhere. No answer is
-//! wrong.
+//! Stretches of up to a page are overwritten, cleared, filled or copied from other places. No
+//! answer is wrong.
 
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::filter::FixedPrefix;
@@ -16,7 +16,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number}").into_bytes()
 }
 
-/// A table of present keys, the last of which is under an older range tombstone.
+/// A table of present keys. The last one is under an older range tombstone.
 fn filled() -> MemTable {
     let options = MemTableOptions::builder()
         .write_buffer_size(64 << 10)
@@ -36,8 +36,8 @@ fn filled() -> MemTable {
     table
 }
 
-/// Each run of words of two small filters is cleared. A key that is there is never absent, and the
-/// range tombstone under it is never its newest entry.
+/// Each run of words of two small filters is cleared. A present key is never absent, and the range
+/// tombstone under it is never its newest entry.
 #[test]
 fn no_cleared_part_of_a_filter_hides_a_key() {
     let _watchdog = Watchdog::new("stretches::no_cleared_part_of_a_filter_hides_a_key", 0);

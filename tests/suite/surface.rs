@@ -1,7 +1,6 @@
-//! What a caller sees of the crate: its types and their sizes, the memory that it reports, its
-//! texts.
+//! The crate as a caller sees it: its types and their sizes, the memory that it reports, its texts.
 
-/// The public face: what is `Send` and `Sync`, how large things are, what errors say.
+/// The public API: types that are `Send` and `Sync`, sizes, texts of errors.
 mod api {
     use std::ops::Bound;
 
@@ -83,7 +82,7 @@ mod api {
         assert!(size_of::<Corruption>() <= 64);
     };
 
-    /// Every form of a range of keys, for whatever takes one.
+    /// Every form of a range of keys, for every call that takes one.
     #[test]
     fn every_form_of_a_key_range() {
         let table = MemTable::default();
@@ -157,10 +156,10 @@ mod api {
         );
     }
 
-    /// Keys and values of whatever is bytes, in every call that takes some, and a table that is
+    /// Keys and values of every type with bytes, in every call that takes some, and a table that is
     /// iterated by reference.
     #[test]
-    fn keys_are_whatever_is_bytes() {
+    fn keys_are_all_types_with_bytes() {
         let table = MemTable::default();
         table.put(1, "a", String::from("text")).unwrap();
         table.put(2, vec![b'b'], [1, 2]).unwrap();
@@ -257,7 +256,7 @@ mod api {
         }
     }
 
-    /// An order without images has no directory by `Auto`, and `On` is refused.
+    /// With an order without images, `Auto` makes no directory, and `On` is refused.
     #[test]
     fn a_directory_needs_an_order_of_bytes_or_images() {
         #[derive(Debug)]
@@ -370,7 +369,7 @@ mod api {
     }
 
     #[test]
-    fn a_cursor_that_stands_nowhere_has_no_entry() {
+    fn a_cursor_without_a_position_has_no_entry() {
         let table = MemTable::new(MemTableOptions::default()).unwrap();
         for filled in [false, true] {
             if filled {
@@ -423,9 +422,9 @@ mod api {
             .unwrap()
             .flush(Versions::SeenBy(&[]), &mut Full)
             .unwrap_err();
-        let told: Vec<Error> = (0..3).map(|_| error.clone()).collect();
+        let reported: Vec<Error> = (0..3).map(|_| error.clone()).collect();
         std::thread::scope(|threads| {
-            for error in told {
+            for error in reported {
                 threads.spawn(move || {
                     assert!(
                         std::error::Error::source(&error)
@@ -512,8 +511,7 @@ mod api {
     }
 }
 
-/// Room: what tables and batches report about the memory that they take, and what is dropped with
-/// it.
+/// Room: the memory that tables and batches report, and the objects that are dropped with it.
 mod room {
     use std::sync::Arc;
 
@@ -528,13 +526,13 @@ mod room {
 
     const HARD_LIMIT: u64 = 256 << 10;
 
-    /// Memory of a dropped table goes to one of its size, zeroed, once no reader has it: young,
+    /// Memory of a dropped table is given to one of its size, zeroed, after its last reader: young,
     /// full and frozen tables of three sizes. A set, which has a recycler of its own, refuses
     /// options with another one.
     #[test]
-    fn a_recycler_hands_memory_on_to_tables_of_its_size() {
+    fn a_recycler_gives_memory_to_tables_of_its_size() {
         let _watchdog = Watchdog::new(
-            "surface::room::a_recycler_hands_memory_on_to_tables_of_its_size",
+            "surface::room::a_recycler_gives_memory_to_tables_of_its_size",
             0,
         );
         assert!(matches!(
@@ -556,7 +554,7 @@ mod room {
             };
             let filled = |size, value: u8| {
                 let table = MemTable::new(of(size)).unwrap();
-                // Beyond what the first chunk holds, so that there is one to keep.
+                // More than the first chunk holds, so that there is one to keep.
                 for sequence in 1..=len + 120 {
                     table
                         .put(sequence, sequence.to_be_bytes(), [value; 300])
@@ -616,8 +614,8 @@ mod room {
         MemTable::new(options.build().unwrap()).unwrap()
     }
 
-    /// Where `can_fit` says yes the next insert succeeds, up to the hard limit; the error of a full
-    /// table states what `remaining` returned.
+    /// If `can_fit` returns `true`, the next insert succeeds, up to the hard limit. The error of a
+    /// full table has the number of `remaining`.
     #[test]
     fn room_that_is_promised_is_there() {
         let table = table(
@@ -641,10 +639,11 @@ mod room {
             match table.put(sequence, sequence.to_be_bytes(), &value) {
                 Ok(_) => {}
                 Err(Error::MemTableFull {
-                    remaining: told, ..
+                    remaining: reported,
+                    ..
                 }) => {
                     assert!(!promised, "{} bytes, {remaining} remain", value.len());
-                    assert_eq!(told, remaining);
+                    assert_eq!(reported, remaining);
                     full += 1;
                 }
                 Err(other) => panic!("{other}"),
@@ -655,7 +654,7 @@ mod room {
         assert!(!table.can_fit(Kind::PUT, 1, 1), "frozen");
     }
 
-    /// Promises hold beside range tombstones too, for entries of both sorts.
+    /// `can_fit` is also right beside range tombstones, for entries of both sorts.
     #[test]
     fn room_that_is_promised_beside_range_tombstones() {
         for seed in 0..8 {
@@ -683,10 +682,11 @@ mod room {
                 match written {
                     Ok(_) => {}
                     Err(Error::MemTableFull {
-                        remaining: told, ..
+                        remaining: reported,
+                        ..
                     }) => {
                         assert!(!promised, "{len} bytes, {remaining} remain");
-                        assert_eq!((told, table.remaining()), (remaining, remaining));
+                        assert_eq!((reported, table.remaining()), (remaining, remaining));
                         full += 1;
                     }
                     Err(other) => panic!("{other}"),
@@ -722,8 +722,8 @@ mod room {
             .into()
     }
 
-    /// Range deletes up to the hard limit: what they take outside of the arena, and what a freeze
-    /// adds, is counted before it is there, and one that is refused changes nothing.
+    /// Range deletes up to the hard limit: their memory outside of the arena, and the additions of
+    /// a freeze, are counted in advance, and a refused one changes nothing.
     #[test]
     fn the_hard_limit_counts_range_deletes() {
         let test = "surface::room::the_hard_limit_counts_range_deletes";
@@ -734,7 +734,7 @@ mod room {
                 let table = table(bare().write_buffer_size(64 << 10).hard_limit(limit));
                 let (start, end) = range_of(shape, 1);
                 table.delete_range(1, &start, &end).unwrap();
-                // The table itself is not counted, nor what is left of the first chunk.
+                // The table itself is not counted, nor the rest of the first chunk.
                 let own = table.allocated_bytes() - (limit - table.remaining());
                 let mut number = 1;
                 let refused = loop {
@@ -750,9 +750,9 @@ mod room {
                         }
                         Err(Error::MemTableFull {
                             needed,
-                            remaining: told,
+                            remaining: reported,
                         }) => {
-                            assert!(!fits && needed > told, "{needed} of {told}");
+                            assert!(!fits && needed > reported, "{needed} of {reported}");
                             assert_eq!(
                                 (table.allocated_bytes(), table.remaining()),
                                 (before, remaining)
@@ -797,7 +797,7 @@ mod room {
     }
 
     /// The hard limit at minus one unit, exact and plus one, for the last of some range deletes:
-    /// alone, of a writer, in a batch.
+    /// alone, by a writer, in a batch.
     #[test]
     fn the_last_range_delete_below_the_hard_limit() {
         const LIMIT: u64 = 1 << 20;
@@ -829,7 +829,7 @@ mod room {
             };
             let probe = made(LIMIT).unwrap();
             write(&probe, path, count).unwrap();
-            // A writer takes nothing ahead where the limit does not allow it.
+            // A writer takes nothing in advance if the limit does not allow it.
             let below = (1..=(LIMIT - probe.remaining()) / 8)
                 .rev()
                 .map(|units| 8 * units);
@@ -838,7 +838,7 @@ mod room {
             let exact = below.take_while(fits).last().unwrap();
             for (limit, fits) in [(exact - 8, false), (exact, true), (exact + 8, true)] {
                 let Some(table) = made(limit) else {
-                    // An earlier one takes more: it is judged with its own count.
+                    // An earlier range delete takes more: it is judged with its own count.
                     assert!(!fits && count > 1);
                     earlier_ones += 1;
                     continue;
@@ -865,8 +865,8 @@ mod room {
         assert!(earlier_ones <= 9, "{earlier_ones} of 18 judge nothing");
     }
 
-    /// Which part of memory is missing is said: here the test runs again as a process that may have
-    /// 4 GiB of addresses.
+    /// An error names the missing part of memory. The test runs again as a process that may have 4
+    /// GiB of addresses.
     #[test]
     #[cfg(target_os = "linux")]
     fn memory_that_the_system_refuses() {
@@ -918,7 +918,7 @@ mod room {
         ));
     }
 
-    /// A batch takes no more of the arena than it says.
+    /// A batch takes no more of the arena than its estimate.
     #[test]
     fn a_batch_takes_no_more_than_it_says() {
         let mut rng = Rng::new(seed_or(12));
@@ -947,8 +947,7 @@ mod room {
         }
     }
 
-    /// A batch for which there is no room changes nothing, also if it is the first one of its
-    /// writer.
+    /// A batch without room for it changes nothing, also if it is the first one of its writer.
     #[test]
     fn a_batch_that_does_not_fit_changes_nothing() {
         let mut batch = WriteBatch::new();
@@ -980,7 +979,7 @@ mod room {
         }
     }
 
-    /// An attachment is dropped with the memory, whichever handle keeps the memory alive.
+    /// An attachment is dropped with the memory, after the last handle that keeps it.
     #[test]
     fn attachments_live_as_long_as_the_memory() {
         let permit = Arc::new(());
@@ -1007,7 +1006,7 @@ mod room {
 }
 
 /// Small public items that no other module of the suite calls: texts of reports, digests under
-/// another number, and calls that come at the wrong time.
+/// another number, and calls at the wrong time.
 mod reports {
     use std::error::Error as StdError;
 
@@ -1025,7 +1024,7 @@ mod reports {
         let causes = [StallCause::Tables, StallCause::Unflushed].map(|cause| cause.to_string());
         assert!(causes.iter().all(|text| !text.is_empty()));
         assert_ne!(causes[0], causes[1]);
-        // A damaged batch names its place, its offset, both checks and the bit.
+        // The report of a damaged batch has its place, its offset, both checks and the bit.
         let mut batch = WriteBatch::with_protection(8).unwrap();
         batch.put(b"key", b"value").unwrap();
         let bytes = batch.as_bytes().to_vec();
@@ -1037,10 +1036,10 @@ mod reports {
         assert!(cut.to_string().contains("encoding at offset"), "{cut}");
     }
 
-    /// The text of an error does not repeat that of its source, and walking the sources comes to
-    /// what the system said.
+    /// The text of an error does not repeat that of its source, and the last source is the system's
+    /// error.
     #[test]
-    fn the_source_of_an_error_is_told_once() {
+    fn the_source_of_an_error_is_printed_once() {
         let disk = || Error::io("sync", "7.journal")(std::io::Error::other("no disk"));
         let boxed = || std::sync::Arc::new(std::io::Error::other("no disk"));
         let corruption = WriteBatch::from_bytes(b"short").unwrap_err();
@@ -1077,8 +1076,8 @@ mod reports {
         }
     }
 
-    /// Digests that were given another sequence number and kind are those of the new entry, and of
-    /// no other one.
+    /// Digests that got another sequence number and kind are those of the new entry, and of no
+    /// other one.
     #[test]
     fn digests_follow_number_and_kind() {
         let mut rng = Rng::new(seed_or(0xd19e57));
@@ -1105,8 +1104,8 @@ mod reports {
         }
     }
 
-    /// A job that has not reached its end is not installed, and a replayed batch does not go back:
-    /// nothing is changed by either.
+    /// A job that has not reached its end is not installed, and a replayed batch does not go back.
+    /// Neither changes anything.
     #[test]
     fn calls_at_the_wrong_time_are_refused() {
         let set = MemTableSet::open(SetOptions::default(), History::default()).unwrap();

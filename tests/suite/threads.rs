@@ -1,5 +1,5 @@
-//! Stress with keys that carry proof: a reader can tell torn, stale, lost and reordered entries
-//! apart without a lock.
+//! Stress with keys that can be checked: a reader can distinguish torn, stale, lost and reordered
+//! entries without a lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -31,8 +31,7 @@ fn options(seed: u64, policy: DuplicatePolicy) -> MemTableOptions {
         .unwrap()
 }
 
-/// Generation (who wrote it, as its n-th), and a hash over it in front, so that keys of all writers
-/// mix.
+/// The key of a writer's n-th entry, after a hash over both, so that keys of all writers mix.
 fn key_of(writer: u64, n: u64) -> [u8; 24] {
     let mut key = [0; 24];
     let hash = scramble(writer << 48 ^ n);
@@ -54,7 +53,7 @@ fn value_of(key: &[u8], sequence: u64) -> Vec<u8> {
 }
 
 /// (writer, n) of an entry, after a check that it is whole.
-fn testimony(entry: &Entry<'_>) -> (u64, u64) {
+fn checked_origin(entry: &Entry<'_>) -> (u64, u64) {
     let key = entry.user_key();
     let word = |at: usize| u64::from_be_bytes(key[at..at + 8].try_into().unwrap());
     let (writer, n) = (word(8), word(16));
@@ -72,7 +71,7 @@ fn testimony(entry: &Entry<'_>) -> (u64, u64) {
     (writer, n)
 }
 
-/// By writer, the number of entries whose writes have returned.
+/// The number of entries whose writes have returned, by writer.
 type Progress = [AtomicU64; WRITERS as usize];
 
 fn progress(of: &Progress) -> [u64; WRITERS as usize] {
@@ -85,8 +84,8 @@ enum Way {
     Backward,
 }
 
-/// Scans one way: the order is strict, and every entry that was written before the scan began is
-/// there.
+/// Checks a scan in one direction: the order is strict, and every entry that was written before the
+/// scan began is there.
 fn check_scan<'t>(
     entries: impl Iterator<Item = Result<Entry<'t>, Error>>,
     before: [u64; WRITERS as usize],
@@ -96,7 +95,7 @@ fn check_scan<'t>(
     let mut seen = [0u64; WRITERS as usize];
     for entry in entries {
         let entry = entry.unwrap();
-        let (writer, n) = testimony(&entry);
+        let (writer, n) = checked_origin(&entry);
         if let Some(last) = &last {
             let order = last.as_slice().cmp(entry.user_key());
             assert!(
@@ -139,7 +138,7 @@ fn read_at_random<T>(
     cursor.seek(key).unwrap();
     for _ in 0..rng.below(10) {
         let entry = cursor.entry().unwrap().unwrap();
-        testimony(&entry);
+        checked_origin(&entry);
         after(&entry);
         let moved = if rng.one_in(2) {
             cursor.next()
@@ -270,8 +269,8 @@ fn freeze_in_the_middle() {
     });
 }
 
-/// 32 threads write their first entry at once to a table that is empty, beside a cursor that was
-/// opened before, and a thread that may freeze it: every entry whose write returned is there, once.
+/// 32 threads write their first entry at once to an empty table, beside a cursor that was opened
+/// before, and a thread that may freeze it: every entry whose write returned is there, once.
 #[test]
 fn first_writes() {
     const THREADS: u64 = if cfg!(miri) { 3 } else { 32 };
@@ -322,8 +321,8 @@ fn first_writes() {
     });
 }
 
-/// Many threads replace a few entries: a key never disappears, every value is one that was written,
-/// and at the end one of each is visible.
+/// Many threads replace a few entries: a key never disappears, every value was written, and at the
+/// end one of each is visible.
 #[test]
 fn replace_races() {
     const KEYS: u64 = 3;
@@ -416,8 +415,8 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
     }
 }
 
-/// All threads write one (key, sequence number): one wins, and every thread sees the winner's entry
-/// from then on.
+/// All threads write one (key, sequence number): one wins, and every later read of any thread
+/// returns the winner's entry.
 #[test]
 fn one_winner() {
     let entries = amount_or_few(5_000, 400, 4);
@@ -464,14 +463,14 @@ fn compete(table: &MemTable, winners: &[AtomicU64], id: u64) {
     }
 }
 
-/// Puts, deletes, range deletes and snapshots at once, against a model that is known before the
-/// first write.
+/// Puts, deletes, range deletes and snapshots at once, compared with a model that is known before
+/// the first write.
 ///
 /// ```text
 ///   batch n     sequence numbers n * BATCH + 1 ..= (n + 1) * BATCH, written by writer n % WRITERS
 ///   published   the number of batches before the first unfinished one: a snapshot at published * BATCH is complete
 /// ```
-/// Writers run as far apart as they like, so that range tombstones arrive out of order.
+/// Writers may run far apart, so range tombstones arrive out of order.
 mod span_threads {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread::scope;
@@ -490,7 +489,7 @@ mod span_threads {
     const KEYS: u64 = if cfg!(miri) { 6 } else { 60 };
     /// Reads between two passes over all keys.
     const READS: u64 = if cfg!(miri) { 2 } else { 100 };
-    /// Snapshots of the frozen table that are compared.
+    /// Number of snapshots of the frozen table to compare.
     const SNAPSHOTS: u64 = if cfg!(miri) { 1 } else { 20 };
 
     fn key(number: u64) -> [u8; 11] {
@@ -519,7 +518,7 @@ mod span_threads {
     }
 
     impl Write {
-        /// The write with this sequence number, which depends on the seed alone.
+        /// The write with this sequence number, which depends only on the seed.
         fn of(seed: u64, sequence: u64) -> Write {
             let mut rng = Rng::new(seed ^ scramble(sequence));
             let (act, start) = (rng.below(10), rng.below(KEYS));
@@ -545,7 +544,7 @@ mod span_threads {
         }
     }
 
-    /// For each key, all that was written over it, by ascending sequence number.
+    /// All writes of each key, by ascending sequence number.
     struct Model(Vec<Vec<(u64, Act)>>);
 
     impl Model {
@@ -646,8 +645,8 @@ mod span_threads {
         }
     }
 
-    /// Writes one batch in this writer's way. `Err`: what was acknowledged before the table was
-    /// frozen.
+    /// Writes one batch in this writer's way. `Err`: the entries that were acknowledged before the
+    /// freeze.
     fn write(table: &MemTable, seed: u64, batch: u64) -> Result<(), (u64, Error)> {
         let first = batch * BATCH + 1;
         if batch.is_multiple_of(WRITERS) {
@@ -740,7 +739,8 @@ mod span_threads {
         builder.build().unwrap()
     }
 
-    /// Three writers, three readers; one thread may freeze once a snapshot this new is complete.
+    /// Runs three writers and three readers. One thread may freeze once a snapshot this new is
+    /// complete.
     fn stress(seed: u64, batches: u64, freeze_at: Option<u64>) {
         let table = &MemTable::new(options(seed)).unwrap();
         let model = &Model::new(seed, 1..=batches * BATCH);
@@ -819,7 +819,8 @@ mod span_threads {
     }
 }
 
-/// A writer loses its race for a place, and its comparator panics while it looks for another one.
+/// A writer loses its race for a place, and its comparator panics while it searches for another
+/// one.
 mod lost_race {
     use std::cmp::Ordering;
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -831,10 +832,10 @@ mod lost_race {
     use crate::support::rng::Watchdog;
     use crate::support::under;
 
-    /// What a comparator does during an insert.
+    /// The action of a comparator during an insert.
     #[derive(Debug, Clone, Copy)]
     enum Plot {
-        /// After so many comparisons it writes another entry; after so many more, it panics.
+        /// After `after` comparisons it writes another entry. After `then` more, it panics.
         Rival {
             after: u32,
             then: u32,
@@ -845,7 +846,7 @@ mod lost_race {
         Over,
     }
 
-    /// Lets a writer lose its race, and panics while it looks for another place.
+    /// Makes a writer lose its race, and panics while the writer searches for another place.
     #[derive(Debug)]
     struct Ambush {
         plot: Mutex<Plot>,
@@ -888,12 +889,12 @@ mod lost_race {
         }
     }
 
-    /// What Miri tries: panics at the first and at a later comparison after a lost race, no panic,
-    /// and no lost race.
+    /// The cases under Miri: panics at the first and at a later comparison after a lost race, no
+    /// panic, and no lost race.
     const FEW: [(u32, u32); 4] = [(0, 0), (1, 2), (1, 4), (3, 0)];
 
-    /// What a writer built before it lost its race is wiped before the comparator is called again:
-    /// a salvage does not find it.
+    /// The entry that a writer built before it lost its race is wiped before the comparator is
+    /// called again: a salvage does not find it.
     #[test]
     fn a_panic_after_a_lost_race_leaves_no_entry() {
         let _watchdog = Watchdog::new(

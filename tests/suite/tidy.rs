@@ -1,8 +1,8 @@
-//! Keeps the house in order: layers, unsafe code, the atomics seam, ordering notes, links, figures,
-//! examples, lengths.
+//! Checks rules of the repository: layers, unsafe code, the atomics seam, ordering notes, links,
+//! figures, examples, lengths.
 //!
-//! Reads the sources as text that rustfmt has laid out. Run it alone with
-//! `cargo test --test suite tidy`.
+//! It reads the sources as text in rustfmt's layout. This command runs it alone: `cargo test --test
+//! suite tidy`.
 
 #[path = "../support/damage/calls.rs"]
 #[allow(unreachable_pub, reason = "the campaign's table, shared by path")]
@@ -41,7 +41,8 @@ fn root() -> PathBuf {
         .into()
 }
 
-/// Path and text of every file below these folders whose name ends so. Each folder has one.
+/// Path and text of every file below these folders whose name has this ending. Each folder must
+/// have one.
 fn texts(folders: &[&str], ending: &str) -> Vec<(String, String)> {
     let found = texts_if_any(folders, ending);
     report(subjects::gone(ending, folders, |folder| {
@@ -50,7 +51,7 @@ fn texts(folders: &[&str], ending: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Path and text of every file below these folders whose name ends so.
+/// Path and text of every file below these folders whose name has this ending.
 fn texts_if_any(folders: &[&str], ending: &str) -> Vec<(String, String)> {
     let (mut left, mut found): (Vec<PathBuf>, _) = (
         folders.iter().map(|folder| root().join(folder)).collect(),
@@ -139,7 +140,7 @@ fn unsafe_code_stays_in_its_files() {
 }
 
 #[test]
-fn the_fault_injector_is_behind_its_feature() {
+fn the_fault_injector_needs_its_feature() {
     let sources = sources(&LIBRARIES);
     report(sources.iter().flat_map(rules::fault_injector));
     report(subjects::gone(
@@ -167,7 +168,7 @@ fn invariants_have_one_name_each() {
     report(rules::invariants(&sources(&["src", "set/src", "sst/src"])));
 }
 
-/// SAFETY.md names each operation that orders anything, by file and function.
+/// SAFETY.md names each operation with an ordering, by file and function.
 #[test]
 fn the_safety_table_is_complete() {
     let (safety, sources) = (read("SAFETY.md"), sources(&LIBRARIES));
@@ -190,7 +191,7 @@ fn files_that_are_named_exist() {
     report(texts.flat_map(|(path, text)| rules::stale_files(path, &text, &paths)));
 }
 
-/// `.ci/mutants` applies them to a copy, and expects that the named tests fail.
+/// `.ci/mutants` applies the patches to a copy, and expects that the named tests fail.
 #[test]
 fn planted_bugs_apply() {
     let read = |path: &str| fs::read_to_string(root().join(path)).ok();
@@ -220,7 +221,7 @@ fn nothing_is_left_over_and_files_stay_short() {
     );
 }
 
-/// A public function that no fault is tried on would be a gap in the campaign.
+/// A public function without a fault would be a gap in the campaign.
 #[test]
 fn the_campaign_calls_every_public_function() {
     let calls = public::public(&sources(&LIBRARIES)).calls;
@@ -240,8 +241,7 @@ fn public_items_have_examples() {
     ))));
 }
 
-/// A reader of a document finds what it links to: in the published package, on a forge, and in the
-/// rustdoc.
+/// The links of a document work in the published package, on a forge, and in the rustdoc.
 #[test]
 fn links_hold_in_the_package() {
     let documents = [
@@ -312,7 +312,7 @@ fn records_are_of_commits_that_exist() {
     report(figures::check_records(&records(), history.as_deref()));
 }
 
-/// What documents state of speed and tests is what the newest records hold.
+/// The figures of documents about speed and tests are those of the newest records.
 #[test]
 fn figures_are_from_the_newest_records() {
     let book = ["src/lib.rs", "set/src/lib.rs"].map(|path| (path.to_owned(), read(path)));
@@ -337,8 +337,8 @@ fn figures_are_from_the_newest_records() {
     report(picture.into_iter().chain(stated));
 }
 
-/// A change of what users can call is seen in review, and stands in CHANGELOG.md. Blanket and
-/// derived implementations of other crates are not listed.
+/// A change of the public API is seen in review, and is in CHANGELOG.md. Blanket and derived
+/// implementations of other crates are not listed.
 #[test]
 fn the_public_api_is_the_one_that_is_written_down() {
     const PATH: &str = "tests/data/public_api.txt";
@@ -358,7 +358,7 @@ fn the_public_api_is_the_one_that_is_written_down() {
     );
 }
 
-/// Weight is a budget. `tools/weight` prints the table, and what a caller pays to compile it.
+/// Weight is a budget. `tools/weight` prints the table, and the cost for a caller to compile it.
 #[test]
 fn nothing_is_heavier_than_its_limit() {
     let rooms = weight::rooms(&sources(&["src", "set/src", "sst/src"]));
@@ -403,11 +403,11 @@ fn nothing_is_heavier_than_its_limit() {
     report(weight::check(&rooms, &others));
 }
 
-/// What rules look for is still at the paths that they list.
+/// The paths that rules list still have the subjects of the rules.
 mod subjects {
     use super::source::Source;
 
-    /// The paths of a rule's list where what it looks for is not any more.
+    /// The paths of a rule's list that no longer have its subject.
     pub(crate) fn gone(what: &str, paths: &[&str], has: impl Fn(&str) -> bool) -> Vec<String> {
         let advice = "list the path where it is now";
         let gone = paths.iter().filter(|path| !has(path));
@@ -431,15 +431,14 @@ mod subjects {
     }
 }
 
-/// What there is to compile, read and trust: code lines, files, public items and words, of each
-/// package and each room.
+/// The weight of each package and each room: code lines, files, public items and words.
 ///
 /// Code lines are lines with code: no blank lines, comments, tests or models. Files are all
 /// files. A room is a folder without its subfolders.
 ///
-/// Each limit is 5 % above what was measured when it was set. Passing one asks a question in
-/// review: is all of this needed? It is never a reason to glue two topics into one file, or to make
-/// lines wide.
+/// Each limit is 5 % above the measured value at the time when it was set. A value above its limit
+/// asks a question in review: is all of this needed? It is never a reason to glue two topics into
+/// one file, or to make lines wide.
 mod weight {
     use std::collections::BTreeMap;
 
@@ -448,8 +447,8 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
-        ("src/", 19_800, 132),
-        ("set/src/", 6_170, 42),
+        ("src/", 19_800, 169),
+        ("set/src/", 6_510, 43),
         ("sst/src/", 4_540, 30),
     ];
 
@@ -462,7 +461,7 @@ mod weight {
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
     pub(crate) const PAGES_MAX: u64 = 8_750;
 
-    /// Most files of the suite, of what its tests share, and of the damage that they do.
+    /// Most files of the suite, of its support, and of the campaign's damage.
     pub(crate) const TESTS_MAX: u64 = 53;
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/`
@@ -498,8 +497,8 @@ mod weight {
         rooms
     }
 
-    /// Lines with code, without items for tests and models: they end with a semicolon, or with the
-    /// brace that closes them.
+    /// Lines with code, without items for tests and models. Such items end with a semicolon, or
+    /// with the closing brace.
     fn code_lines(source: &Source) -> u64 {
         let begins = [
             "#[cfg(test",
@@ -549,7 +548,7 @@ mod weight {
             .sum()
     }
 
-    /// The table: a line for each package, each room, and for words and public items.
+    /// The table: a line for each package and each room, and for words and public items.
     pub(crate) fn table(
         rooms: &BTreeMap<String, Size>,
         words: u64,
@@ -569,7 +568,7 @@ mod weight {
             )
     }
 
-    /// What is above its limit: sources, and others by name, unit, size and limit.
+    /// Values above their limits: sources, and others by name, unit, size and limit.
     pub(crate) fn check(
         rooms: &BTreeMap<String, Size>,
         others: &[(&str, &str, u64, u64)],
@@ -590,7 +589,7 @@ mod weight {
     }
 }
 
-/// The checks can fail: each rule gets a violation, and text that keeps it.
+/// Tests of the rules: each rule gets a text that breaks it, and one that keeps it.
 mod refused {
     use super::source::Source;
     use super::{layers, public, rules, subjects};
@@ -708,8 +707,8 @@ mod refused {
 
     type Rule = fn(&Source) -> Vec<String>;
 
-    /// Runs a rule over texts of one file. Each has the line and a word of its finding; no word: it
-    /// keeps the rule.
+    /// Runs a rule over texts of one file. Each has the line and a word of its finding. No word:
+    /// the text keeps the rule.
     #[track_caller]
     fn judged(rule: Rule, path: &str, texts: &[(&str, usize, &str)]) {
         for (text, line, word) in texts {
@@ -911,7 +910,7 @@ mod refused {
         }
     }
 
-    /// What is public in a crate of these two files.
+    /// The public items of a crate of these two files.
     fn public_of(text: &str) -> public::Public {
         let roof = "pub use table::{TableReader, Range, Writer};";
         public::public(&[

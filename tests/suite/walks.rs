@@ -2,7 +2,7 @@
 //! parked. Every bit of every piece; both ends of double-ended ranges in all patterns of eight
 //! steps.
 //!
-//! Debug builds take every so many-th bit; `PARANOID_TEST_SEED` moves the choice.
+//! Debug builds take only some bits; `PARANOID_TEST_SEED` moves the choice.
 
 use std::ops::Bound;
 
@@ -19,10 +19,10 @@ use crate::support::case::End;
 use crate::support::model::{Model, Row};
 use crate::support::rng::{Watchdog, replay_line, seed_or};
 use crate::support::walks::ends::{
-    Allowed, Came, Step, Told, both_ends, check_walks, judge, one_end, steps,
+    Allowed, Came, Reported, Step, both_ends, check_walks, judge, one_end, steps,
 };
 
-/// A table, and when it is frozen.
+/// A table, and the time of its freeze.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setup {
     policy: DuplicatePolicy,
@@ -67,7 +67,7 @@ const VERSIONS: &[(&str, u64, Kind, &str)] = &[
     ("a", 11, Kind::RANGE_DELETE, "aa"),
 ];
 
-/// Versions alone.
+/// Only versions.
 const OLDER: &[(&str, u64, Kind, &str)] = &[
     ("c", 3, Kind::PUT, "c3"),
     ("b", 5, Kind::PUT, "b5"),
@@ -139,7 +139,7 @@ pub(crate) fn open(table: &MemTable) -> FaultInjector<'_> {
 
 const EVERYTHING: (End, End) = ((0, Vec::new()), (0, Vec::new()));
 
-/// (piece, bit) of all that a fault injector lists; of long pieces without entries only a few bits.
+/// (piece, bit) of all pieces of a fault injector; only a few bits of long pieces without entries.
 pub(crate) fn bits(injector: &FaultInjector<'_>, stride: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut bits = vec![];
     for (number, piece) in injector.pieces().iter().enumerate() {
@@ -242,7 +242,7 @@ fn every_pattern_of_both_ends() {
     }
 }
 
-/// What a parked cursor returns and steps from is verified when it is asked for.
+/// A parked cursor verifies its entry when it returns it, and when it steps from it.
 fn parked<H: Handle, L: Visibility>(
     injector: &mut FaultInjector<'_>,
     (piece, bit): (usize, usize),
@@ -279,7 +279,7 @@ fn parked<H: Handle, L: Visibility>(
             &rows[..stops]
         }
     };
-    judge(&came, rest, snapshot, &allowed, Told::InPlace)
+    judge(&came, rest, snapshot, &allowed, Reported::InPlace)
         .map_err(|text| format!("{step:?} from {row:?}: {text}: {came:?}"))
 }
 
@@ -382,21 +382,22 @@ fn a_parked_range_verifies_again() {
                 let came = both_ends(table.range(..), (pattern, 8), rows.len(), |step| {
                     strike(&mut injector, step)
                 });
-                let verdict =
-                    came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut injector));
+                let verdict = came
+                    .and_then(|came| check(&came, (&rows, Reported::InPlace), None, &mut injector));
                 injector.undo();
                 let descending = one_end(table.range(..).descending(), rows.len(), |step| {
                     strike(&mut injector, step)
                 });
                 let one_way = descending
-                    .and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector));
+                    .and_then(|came| check(&came, (&down, Reported::InTime), None, &mut injector));
                 injector.undo();
                 let keys = table.range(..).descending();
                 let came = both_ends(keys, (pattern, 8), rows.len(), |step| {
                     strike(&mut injector, step)
                 });
-                let turned = came
-                    .and_then(|came| check(&came, (&down, Told::AtEitherEnd), None, &mut injector));
+                let turned = came.and_then(|came| {
+                    check(&came, (&down, Reported::AtEitherEnd), None, &mut injector)
+                });
                 injector.undo();
                 for snapshot in [6, u64::MAX] {
                     let rows = model.resolved(snapshot);
@@ -405,7 +406,12 @@ fn a_parked_range_verifies_again() {
                         strike(&mut injector, step)
                     });
                     let resolved = came.and_then(|came| {
-                        check(&came, (&rows, Told::InPlace), Some(snapshot), &mut injector)
+                        check(
+                            &came,
+                            (&rows, Reported::InPlace),
+                            Some(snapshot),
+                            &mut injector,
+                        )
                     });
                     injector.undo();
                     resolved.unwrap_or_else(|text| wrong(&injector, &text));
@@ -419,11 +425,11 @@ fn a_parked_range_verifies_again() {
 
 fn check(
     came: &[Came],
-    (rows, told): (&[&Row], Told),
+    (rows, reported): (&[&Row], Reported),
     snapshot: Option<u64>,
     injector: &mut FaultInjector<'_>,
 ) -> Result<(), String> {
-    judge(came, rows, snapshot, &Allowed::of(injector), told)
+    judge(came, rows, snapshot, &Allowed::of(injector), reported)
         .map_err(|text| format!("at {snapshot:?}: {text}: {came:?}"))
 }
 
@@ -449,7 +455,7 @@ fn fail(
 
 /// An owned cursor keeps all that it needs alive.
 #[test]
-fn an_owned_cursor_goes_on_after_its_table_handle_is_gone() {
+fn an_owned_cursor_continues_after_its_table_handle_is_gone() {
     let (table, _) = Setup::all()[0].make();
     let mut cursor = table.cursor().owned();
     assert_eq!(cursor.first().unwrap().unwrap().user_key(), b"a");
@@ -476,7 +482,7 @@ fn inverted_bounds_are_empty_for_every_read() {
             }
             cursor = cursor.with_bounds(high..low);
         }
-        // The cursor can still be used: other bounds may follow.
+        // The cursor can still be used with other bounds.
         assert!(cursor.with_bounds("b"..).first().unwrap().is_some());
         let mut resolved = table
             .cursor_at(u64::MAX)
@@ -501,7 +507,7 @@ fn inverted_bounds_are_empty_for_every_read() {
     }
 }
 
-/// Walks over small tables of which up to three places are broken; cursors that go on after one.
+/// Walks over small tables with up to three broken places; cursors that continue after one.
 ///
 /// Debug builds take one of 37 choices of three; `PARANOID_TEST_SEED` moves it.
 mod broken_walks {
@@ -514,8 +520,8 @@ mod broken_walks {
     use crate::support::rng::{Watchdog, replay_line, seed_or};
     use crate::walks::{SNAPSHOTS, Setup, bits, open, stride};
 
-    /// Up to three places of the point entries are broken: every walk still ends, shows no entry
-    /// twice, keeps the order, and shows nothing that the snapshot does not see.
+    /// Up to three places of the point entries are broken. Every walk still ends, shows no entry
+    /// twice, keeps the order, and shows only entries that the snapshot sees.
     #[test]
     fn three_broken_places_turn_no_walk_round() {
         let test = "walks::broken_walks::three_broken_places_turn_no_walk_round";
@@ -556,7 +562,7 @@ mod broken_walks {
         }
     }
 
-    /// Two places are broken under a range of which one end has moved: once it has ended it stays
+    /// Two places are broken under a range of which one end has moved: once it has ended it remains
     /// ended, at both ends.
     #[test]
     fn a_range_that_is_over_stays_over() {
@@ -612,14 +618,15 @@ mod broken_walks {
         }
     }
 
-    /// Whether a piece decides where a walk goes: level-0 links, back links, and what proves keys.
+    /// Whether a piece decides where a walk goes: level-0 links, back links, and the parts that
+    /// prove keys.
     fn decides((_, piece): &(usize, &Piece)) -> bool {
         let link = matches!(piece.region, Region::Link | Region::HeadLink) && piece.level == 0;
         piece.part == Part::Points
             && (link || matches!(piece.region, Region::BackLink | Region::Key))
     }
 
-    /// All choices of three out of so many places; places may repeat.
+    /// All choices of three places, which may repeat.
     fn triples(places: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let pairs = move |first| (first..places).map(move |second| (first, second));
         let thirds =
@@ -700,15 +707,14 @@ mod broken_walks {
         }
     }
 
-    /// The keys that are shown, with `!` for an error.
+    /// The shown keys, with `!` for an error.
     fn shown<'t>(entries: impl Iterator<Item = Result<Entry<'t>, Error>>) -> String {
         entries
             .map(|entry| entry.map_or('!', |entry| char::from(entry.user_key()[0])))
             .collect()
     }
 
-    /// A walk between bounds reports no damage that lies outside of them, unless it is next to
-    /// them.
+    /// A walk between bounds reports no damage outside of them, unless it is next to them.
     #[test]
     fn damage_outside_of_its_bounds_is_none_of_a_walk() {
         let table = frozen("abcdefg");
@@ -739,8 +745,8 @@ mod broken_walks {
         (entry.user_key().to_vec(), entry.sequence())
     }
 
-    /// A cursor at a snapshot is parked on c@7, which is damaged then: with order checks on it
-    /// shows c@3 no more than without.
+    /// A cursor at a snapshot is parked on c@7, which is then damaged. It does not show c@3, with
+    /// or without order checks.
     #[test]
     fn order_checks_uncover_no_older_version() {
         let _watchdog = Watchdog::new(
@@ -780,11 +786,10 @@ mod broken_walks {
         }
     }
 
-    /// A seek to a version meets damage: whatever comes after the error is at or after that
-    /// version.
+    /// A seek to a version meets damage: the entries after the error are at or after that version.
     #[test]
-    fn a_seek_to_a_version_goes_on_behind_it() {
-        let test = "walks::broken_walks::a_seek_to_a_version_goes_on_behind_it";
+    fn a_seek_to_a_version_continues_after_it() {
+        let test = "walks::broken_walks::a_seek_to_a_version_continues_after_it";
         let seed = seed_or(7);
         let _watchdog = Watchdog::new(test, seed);
         let mut errors = 0;
@@ -829,7 +834,7 @@ mod broken_walks {
     }
 }
 
-/// What has come to its end stays there, from both sides.
+/// A finished iterator remains finished, at both ends.
 #[test]
 fn a_finished_iterator_stays_finished() {
     fn ends<T>(mut iterator: impl std::iter::FusedIterator<Item = T>, count: usize) {

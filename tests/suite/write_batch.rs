@@ -18,8 +18,8 @@ use crate::support::orders::{
 use crate::support::under;
 
 mod reserved {
-    //! Batches that are prepared, reserved and then written: they answer as `write_batch` does, and
-    //! their space is their own.
+    //! Batches that are prepared, reserved and then written: the results are those of
+    //! `write_batch`, and their space is their own.
 
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
@@ -36,14 +36,14 @@ mod reserved {
     use crate::support::rng::Rng;
     use crate::support::rng::Watchdog;
 
-    /// Far less than a freeze takes if it waits for nobody, and enough for it to begin to wait.
+    /// Far less than a freeze takes if it waits for no write, and enough for it to begin to wait.
     const BLINK: Duration = Duration::from_millis(50);
 
     fn table_of(options: paranoid_memtable::MemTableOptionsBuilder) -> MemTable {
         MemTable::new(options.build().unwrap()).unwrap()
     }
 
-    /// What was written, without bytes, which depend on the place, or the error.
+    /// The result without its bytes, which depend on the place, or the error.
     fn verdict(written: &Result<BatchWritten, Error>) -> String {
         match written {
             Ok(written) => format!("{} {}", written.entries, written.displaced),
@@ -77,8 +77,8 @@ mod reserved {
         batch
     }
 
-    /// Prepares a batch with `model`, reserves and writes it in `table`, and drops a reservation
-    /// before it.
+    /// Prepares a batch with `model`, reserves and writes it in `table`, and drops another
+    /// reservation before it.
     fn by_steps(
         model: &MemTable,
         table: &MemTable,
@@ -124,7 +124,7 @@ mod reserved {
                 let first = if rng.below(4) == 0 { next / 2 } else { next };
                 let model = if round % 2 == 0 { &model } else { &stepped };
                 let steps = by_steps(model, &stepped, first, &batch);
-                // The write beside the batch comes before it where the batch is taken so far.
+                // If the batch has got this far, the write beside it comes before it.
                 let beside = stepped.get_entry(b"beside", first).unwrap();
                 if beside.is_some_and(|entry| entry.sequence() == first) {
                     let _ = whole.put(first, b"beside", b"b");
@@ -237,7 +237,8 @@ mod reserved {
                 });
                 assert_eq!(heard.recv_timeout(BLINK), Err(RecvTimeoutError::Timeout));
                 assert!(!table.is_frozen());
-                // Refused or not, a write of this thread does not wait for the freeze.
+                // A write of this thread does not wait for the freeze, whether it is refused or
+                // not.
                 let beside = table.put(50, b"beside", b"");
                 match ends {
                     "written" => assert_eq!(reserved.write(1).unwrap().entries, 4),
@@ -266,7 +267,7 @@ mod reserved {
             0,
         );
         let table = table_of(options().hard_limit(300 << 10));
-        // More than half of what is left.
+        // More than half of the remaining space.
         let batch = batch_of(600);
         let mut prepared = table.prepare(&batch).unwrap();
         assert!(prepared.bytes() <= table.remaining() && prepared.bytes() > table.remaining() / 2);
@@ -287,7 +288,7 @@ mod reserved {
         }
         assert_eq!(after[0], after[2]);
         assert_eq!((table.len(), table.stats().largest_sequence), (0, None));
-        // Written more than once, under other numbers each time.
+        // A batch may be written more than once, under other numbers each time.
         let small = batch_of(1);
         let mut small = table.prepare(&small).unwrap();
         for first in [70, 5, 300] {
@@ -317,7 +318,7 @@ mod reserved {
             "write_batch::reserved::any_number_of_reservations_is_held_at_once",
             0,
         );
-        // More than a table has writer shards from the start.
+        // More than a table's first writer shards.
         let count = if cfg!(miri) { 10 } else { 40 };
         let table = table_of(options().write_buffer_size(1 << 20));
         let batches: Vec<WriteBatch> = (0..count).map(|_| batch_of(2)).collect();
@@ -581,7 +582,7 @@ fn what_can_be_refused_is_refused_before_the_first_link() {
     ));
     let inverted = refused(&table, 7, &batch_of(Kind::RANGE_DELETE, b"c", b"a"));
     assert!(matches!(inverted, Error::InvalidArgument(_)));
-    // In a batch from sequence number 4 on the second entry has number 5.
+    // In a batch from sequence number 4, the second entry has number 5.
     let there = refused(&table, 4, &batch_of(Kind::PUT, b"k", b"again"));
     assert!(
         matches!(there, Error::DuplicateEntry { sequence: 5 }),
@@ -678,13 +679,13 @@ fn mixed_batch() -> WriteBatch {
     batch
 }
 
-/// Entries of a table before such a batch.
+/// Number of entries of a table before such a batch.
 const BEFORE: u64 = if cfg!(miri) { 4 } else { 40 };
 
-/// The panic's payload comes back, whatever was linked before; what is linked is counted, and the
-/// rest can still be written.
+/// The panic's payload reaches the caller, after any number of linked entries. Linked entries are
+/// counted, and the rest can still be written.
 #[test]
-fn a_panic_of_the_comparator_goes_on_to_the_caller() {
+fn a_panic_of_the_comparator_reaches_the_caller() {
     const STEP: u64 = if cfg!(debug_assertions) { 5 } else { 1 };
     let batch = mixed_batch();
     let (mut partly, mut burns) = (0, 0);
@@ -720,7 +721,7 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
         }
         let there = table.len() as u64 - BEFORE;
         partly += u64::from((1..42).contains(&there));
-        go_on(&table, &batch, there);
+        writes_continue(&table, &batch, there);
         // Odd, so that the table and the writer take turns.
         burns += if cfg!(miri) { 141 } else { STEP };
     }
@@ -730,8 +731,8 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
     );
 }
 
-/// After a panic: no finding, the rest can be written, and a flush hands out all that was written.
-fn go_on(table: &MemTable, batch: &WriteBatch, there: u64) {
+/// After a panic there is no finding, the rest can be written, and a flush returns all entries.
+fn writes_continue(table: &MemTable, batch: &WriteBatch, there: u64) {
     assert!(table.scrub(|_| ()).findings.is_empty());
     for (sequence, entry) in (1000u64..).zip(batch.entries()).skip(there as usize) {
         let entry = entry.unwrap();
@@ -778,7 +779,7 @@ const ENTRIES: &[(Kind, &[u8], &[u8], &str)] = &[
     (Kind::from_u8(0x30), b"k", b"v", "InvalidArgument"),
 ];
 
-/// A batch with this entry after another one; ranges that a batch refuses come from encoded bytes,
+/// A batch with this entry after another one. Ranges that a batch refuses come from encoded bytes,
 /// as from a log.
 fn batch_with(kind: Kind, key: &[u8], value: &[u8]) -> Option<WriteBatch> {
     let mut batch = WriteBatch::with_protection(8).unwrap();
@@ -825,8 +826,8 @@ fn every_entrance_refuses_the_same_entries() {
     }
 }
 
-/// RocksDB logs empty ranges and counts them: in a batch each takes its sequence number and is
-/// nothing in the table.
+/// RocksDB logs empty ranges and counts them: in a batch each takes its sequence number and leaves
+/// no entry in the table.
 #[test]
 fn an_empty_range_of_a_log_takes_its_number() {
     for key in [b"a".as_slice(), b""] {
@@ -856,7 +857,7 @@ fn an_empty_range_of_a_log_takes_its_number() {
     }
 }
 
-/// The text of a refused range says which entry of the batch it is.
+/// The text of a refused range names the entry of the batch.
 #[test]
 fn an_inverted_range_of_a_log_is_named() {
     let table = MemTable::new(options().build().unwrap()).unwrap();
@@ -900,7 +901,7 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
         verdicts(&range(b"b", b"a").unwrap()),
         ["InvalidArgument", "taken", "InvalidArgument"]
     );
-    // The range is empty where case does not count, and deletes nothing there.
+    // The range is empty if case does not count, and deletes nothing there.
     assert_eq!(
         verdicts(&range(b"A", b"a").unwrap()),
         ["taken", "InvalidArgument", "taken"]
@@ -909,7 +910,7 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
     twice.put(b"k", b"1").unwrap();
     twice.put(b"K", b"2").unwrap();
     assert!(forward.prepare(&twice).map(drop).is_ok() && blind.prepare(&twice).map(drop).is_ok());
-    // What the table holds does not matter.
+    // The content of the table does not matter.
     forward.put(0, b"k", b"there").unwrap();
     assert!(forward.prepare(&twice).map(drop).is_ok());
     forward.freeze().unwrap();
@@ -933,8 +934,8 @@ fn a_check_finds_what_was_damaged() {
     }
 }
 
-/// A comparator that changes its mind beside the links of a batch: the error says how many entries
-/// are in, and these are the first ones. Before the first link it changes nothing.
+/// A comparator changes its mind while a batch is linked: the error has the number of linked
+/// entries, and these are the first ones. Before the first link it changes nothing.
 #[test]
 fn a_batch_that_is_interrupted_says_what_it_left() {
     let mut batch = WriteBatch::new();

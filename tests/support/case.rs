@@ -1,5 +1,5 @@
-//! A case: how a table is made and what is done to it, a pure function of a seed, printed as short
-//! text. It is run on a table and on the model; what differs is reported, and a case that failed is
+//! A case: the options of a table and operations on it, a pure function of a seed, printed as short
+//! text. It runs on a table and on the model, and differences are reported. A case that failed is
 //! shrunk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,15 +11,15 @@ use paranoid_memtable::{
 };
 
 use super::model::{
-    Model, Outcome, Row, Verdict, check_counts, check_get, check_multi_get, check_tombstones, same,
-    told,
+    Model, Outcome, Row, Verdict, answered, check_counts, check_get, check_multi_get,
+    check_tombstones, same,
 };
 use super::orders::Order;
 use super::rng::Rng;
 use super::under;
 use super::walks::{check_descending, check_range, check_stats, check_versions, check_walk};
 
-/// How a table is made.
+/// The options of a table.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub policy: DuplicatePolicy,
@@ -60,7 +60,7 @@ pub enum Move {
     Prev,
 }
 
-/// How a cursor holds its table.
+/// The way in which a cursor holds its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     Borrowed,
@@ -72,17 +72,17 @@ pub enum Hold {
 pub enum Op {
     /// Writes through the table (0), one of two writers, or in slices (3).
     Write(Row, u8),
-    /// get, get_entry, get_into.
+    /// Calls get, get_entry and get_into.
     Get(Vec<u8>, u64),
     MultiGet(Vec<Vec<u8>>, u64),
-    /// A cursor over every version (no snapshot) or over what a snapshot sees.
+    /// A cursor over every version (no snapshot) or over the entries that a snapshot sees.
     Walk {
         snapshot: Option<u64>,
         bounds: Option<(End, End)>,
         hold: Hold,
         moves: Vec<Move>,
     },
-    /// A range from both ends; the bits of the number say which end moves.
+    /// A range from both ends; the bits of the number choose the end that moves.
     Range {
         snapshot: Option<u64>,
         start: End,
@@ -99,7 +99,7 @@ pub enum Op {
     Stats(End, End),
 }
 
-/// A table and what happens to it.
+/// A table and the operations on it.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub setup: Setup,
@@ -107,7 +107,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A short text that states the whole case.
+    /// A short text of the whole case.
     pub fn text(&self) -> String {
         let mut text = format!("{:?}\n", self.setup);
         for op in &self.ops {
@@ -117,10 +117,10 @@ impl Case {
     }
 }
 
-/// Which keys a case uses.
+/// The keys of a case.
 #[derive(Debug, Clone, Copy)]
 enum Keys {
-    /// One letter out of few, both cases.
+    /// One of a few letters, in both cases.
     Letters(u64),
     /// Up to this many bytes, each one of three values.
     Short(u64),
@@ -128,12 +128,12 @@ enum Keys {
     Wild(u64),
 }
 
-/// Which sequence numbers a case uses.
+/// The sequence numbers of a case.
 #[derive(Debug, Clone, Copy)]
 enum Sequences {
     Ascending,
     Few(u64),
-    /// All 64 bits, the extremes often.
+    /// All 64 bits, often with extreme values.
     Full,
 }
 
@@ -144,7 +144,7 @@ pub struct Dice {
     keys: Keys,
     sequences: Sequences,
     value_len_max: u64,
-    /// Writes among a hundred operations.
+    /// Number of writes in a hundred operations.
     writes: u64,
     range_deletes: u64,
     last: u64,
@@ -244,7 +244,7 @@ impl Dice {
             (Kind::RANGE_DELETE, self.key())
         } else {
             let kind = *self.rng.pick(&KINDS);
-            // A delete with a value is refused unless its kind is a custom one.
+            // A delete with a value is refused, unless its kind is a custom one.
             let bare = [Kind::DELETE, Kind::SINGLE_DELETE].contains(&kind);
             let is_bare = bare && !self.rng.one_in(20);
             let len = if is_bare {
@@ -408,8 +408,8 @@ fn write(table: &MemTable, writers: &mut [Writer], row: &Row, via: u8) -> Result
     }
 }
 
-/// The value in slices, some of them empty; with a digest over the whole, without one, and by a
-/// writer.
+/// Writes the value in slices, some of them empty: with a digest of the whole, without one, and by
+/// a writer.
 fn write_slices(table: &MemTable, writer: &mut Writer, row: &Row) -> Result<Inserted, Error> {
     let Row {
         key,
@@ -505,15 +505,15 @@ fn check_all<C: Order>(table: &TableReader, model: &Model<C>) -> Verdict {
     check_walk(table, model, (None, Hold::Owned), None, &[])
 }
 
-/// Compares everything again once the table is frozen, and checks that writes are refused.
+/// Compares everything again after the freeze, and checks that writes are refused.
 fn check_frozen<C: Order>(
     table: &MemTable,
     writers: &mut [Writer],
     model: &Model<C>,
     case: &Case,
 ) -> Verdict {
-    let frozen = told("freeze", table.freeze())?;
-    let again = told("second freeze", table.freeze())?;
+    let frozen = answered("freeze", table.freeze())?;
+    let again = answered("second freeze", table.freeze())?;
     same(
         "is_frozen",
         &(table.is_frozen() && again.is_frozen()),
@@ -537,7 +537,7 @@ fn check_frozen<C: Order>(
 
 /// Runs a case: answers are compared during the run, at its end, and again on the frozen table.
 pub fn run<C: Order>(case: &Case) -> Verdict {
-    let table = told(
+    let table = answered(
         "new table",
         MemTable::new(under(case.setup.options(), C::default())),
     )?;
@@ -561,7 +561,7 @@ fn run_caught<C: Order>(case: &Case) -> Verdict {
     catch_unwind(AssertUnwindSafe(|| run::<C>(case))).unwrap_or_else(|_| Err("panicked".into()))
 }
 
-/// Leaves out operations as long as the case goes on failing.
+/// Leaves out operations as long as the case still fails.
 fn shrink<C: Order>(mut case: Case) -> Case {
     let mut piece = case.ops.len().div_ceil(2);
     loop {

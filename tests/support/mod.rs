@@ -1,4 +1,4 @@
-//! What all tests share: random numbers from a seed, a model of a table, random operations, a
+//! Shared by all tests: random numbers from a seed, a model of a table, random operations, a
 //! watchdog.
 //!
 //! Included by path: `#[path = "../support/mod.rs"] mod support;`. Nothing in this folder uses the
@@ -8,7 +8,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "a test that cannot go on panics"
+    reason = "a test that cannot continue panics"
 )]
 
 pub mod case;
@@ -113,7 +113,7 @@ pub mod orders {
         }
     }
 
-    /// What an order does that is made for one test.
+    /// The functions of an order that is made for one test.
     pub trait Script: Any + Debug + Send + Sync {
         fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
 
@@ -126,7 +126,7 @@ pub mod orders {
         }
     }
 
-    /// The orders of single tests, behind one type: the table is compiled once for all of them.
+    /// The orders of single tests as one type, so that the table is compiled once for all of them.
     #[derive(Debug, Clone)]
     pub struct Scripted(Arc<dyn Script>);
 
@@ -174,7 +174,7 @@ pub mod orders {
             .script()
     }
 
-    /// As [`Scripted`], where keys that differ in bytes may be equal.
+    /// As [`Scripted`], but keys with different bytes may be equal.
     #[derive(Debug, Clone)]
     pub struct ScriptedLoosely(Scripted);
 
@@ -202,17 +202,17 @@ pub mod orders {
         }
     }
 
-    /// An order that tells upper case from lower case, until it has compared so often.
+    /// An order that distinguishes upper case from lower case only for a number of comparisons.
     #[derive(Debug)]
     pub struct Forgetful(AtomicI64);
 
     impl Forgetful {
-        /// Never forgets, until it is told to.
+        /// An order that forgets only after `forget_after`.
         pub fn new() -> Self {
             Forgetful(AtomicI64::new(i64::MAX))
         }
 
-        /// Forgets after so many comparisons.
+        /// Makes the order forget after this many comparisons.
         pub fn forget_after(&self, comparisons: i64) {
             self.0.store(comparisons, Relaxed);
         }

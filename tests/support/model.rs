@@ -1,4 +1,4 @@
-//! What a table should answer: a sorted map of (key, descending sequence number), and a list of
+//! The right answers of a table: a sorted map of (key, descending sequence number), and a list of
 //! range deletions. Point reads are compared with it.
 
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub struct Row {
 }
 
 impl std::fmt::Debug for Row {
-    /// One line: of a long value only its start.
+    /// One line, with only the start of a long value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let start = &self.value[..self.value.len().min(6)];
         write!(
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Row {
     }
 }
 
-/// The result that a write should have.
+/// The right result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Linked,
@@ -75,7 +75,7 @@ pub enum Outcome {
     InvalidArgument,
 }
 
-/// The result that `get` should have.
+/// The right result of `get`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Value(Vec<u8>, u64, Kind),
@@ -84,7 +84,7 @@ pub enum Answer {
     NotFound,
 }
 
-/// The base that merge operands should have.
+/// The right base of merge operands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
     Value(Vec<u8>),
@@ -92,7 +92,7 @@ pub enum Ground {
     Below,
 }
 
-/// The values that the counters should have.
+/// The right values of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub entries: u64,
@@ -257,7 +257,7 @@ impl<C: Order> Model<C> {
         self.points.values().collect()
     }
 
-    /// What a snapshot sees, in order.
+    /// The rows that a snapshot sees, in order.
     pub fn resolved(&self, snapshot: u64) -> Vec<&Row> {
         let mut shown: Vec<&Row> = vec![];
         let mut last: Option<&[u8]> = None;
@@ -281,7 +281,7 @@ fn is_delete(kind: Kind) -> bool {
     kind == Kind::DELETE || kind == Kind::SINGLE_DELETE || kind.as_u8() >= 0xc0
 }
 
-/// `Err`: what differs, as text.
+/// `Err`: a text about the difference.
 pub type Verdict = Result<(), String>;
 
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Verdict {
@@ -292,22 +292,22 @@ pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -
     }
 }
 
-pub fn told<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
+pub fn answered<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error}"))
 }
 
 /// An entry in the model's form.
 pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
-    let value = told("value", entry.value())?.to_vec();
+    let value = answered("value", entry.value())?.to_vec();
     let mut copy = vec![1, 2, 3];
-    told("value_into", entry.value_into(&mut copy))?;
+    answered("value_into", entry.value_into(&mut copy))?;
     same("the copy of a value", &copy, &value)?;
     same("value_len", &entry.value_len(), &value.len())?;
-    let (parts_key, parts_value) = told("parts", entry.parts())?;
+    let (parts_key, parts_value) = answered("parts", entry.parts())?;
     let (key, sequence, kind) = (entry.user_key(), entry.sequence(), entry.kind());
     let wanted = (key, sequence, kind, value.as_slice());
     same("parts", &(parts_key, sequence, kind, parts_value), &wanted)?;
-    let bytes = told("to_bytes", entry.to_bytes())?;
+    let bytes = answered("to_bytes", entry.to_bytes())?;
     same(
         "to_bytes",
         &(
@@ -337,11 +337,11 @@ pub fn copied_row(copy: &EntryBytes) -> Result<Row, String> {
     })
 }
 
-/// The range tombstones that a snapshot sees, compared at every key that begins or ends an entry or
+/// Compares the range tombstones that a snapshot sees, at every key that begins or ends an entry or
 /// range.
 pub fn check_tombstones<C: Order>(table: &TableReader, model: &Model<C>, snapshot: u64) -> Verdict {
-    let seen = told("range_tombstones", table.range_tombstones(snapshot))?;
-    told("verify", seen.verify())?;
+    let seen = answered("range_tombstones", table.range_tombstones(snapshot))?;
+    answered("verify", seen.verify())?;
     let mut last: Option<Vec<u8>> = None;
     for fragment in seen.iter() {
         let (start, end) = (fragment.start(), fragment.end());
@@ -381,14 +381,14 @@ fn answer_of(lookup: Lookup<ValueRef<'_>, Operands<'_>>) -> Result<Answer, Strin
         }
         Lookup::Deleted { sequence, by } => Answer::DeletedBy(sequence, name_of(by)),
         Lookup::Merge(operands) => {
-            let ground = match told("base", operands.base())? {
+            let ground = match answered("base", operands.base())? {
                 Base::Value(value) => Ground::Value(value.to_vec()),
                 Base::Deleted => Ground::Deleted,
                 Base::Below => Ground::Below,
             };
             let mut list = vec![];
             for operand in operands {
-                let operand = told("operand", operand)?;
+                let operand = answered("operand", operand)?;
                 list.push((operand.sequence, operand.value.to_vec()));
             }
             Answer::Merge(list, ground)
@@ -412,7 +412,7 @@ fn name_of(by: DeletedBy) -> &'static str {
     }
 }
 
-/// get, get_entry and get_into.
+/// Compares get, get_entry and get_into.
 pub fn check_get<C: Order>(
     table: &TableReader,
     model: &Model<C>,
@@ -422,14 +422,14 @@ pub fn check_get<C: Order>(
     let wanted = model.get(key, snapshot);
     same(
         "get",
-        &answer_of(told("get", table.get(key, snapshot))?)?,
+        &answer_of(answered("get", table.get(key, snapshot))?)?,
         &wanted,
     )?;
-    let entry = told("get_entry", table.get_entry(key, snapshot))?;
+    let entry = answered("get_entry", table.get_entry(key, snapshot))?;
     let stored = entry.map(|entry| row_of(&entry)).transpose()?;
     same("get_entry", &stored.as_ref(), &model.newest(key, snapshot))?;
     if let (Some(entry), Some(row)) = (entry, model.newest(key, snapshot)) {
-        let copy = told("to_bytes", entry.to_bytes())?;
+        let copy = answered("to_bytes", entry.to_bytes())?;
         let parts = (copy.user_key(), copy.sequence(), copy.kind(), copy.value());
         same(
             "to_bytes",
@@ -443,7 +443,7 @@ pub fn check_get<C: Order>(
         )?;
     }
     let mut buffer = vec![7; 9];
-    let found = told("get_into", table.get_into(key, snapshot, &mut buffer))?;
+    let found = answered("get_into", table.get_into(key, snapshot, &mut buffer))?;
     let (wanted, wanted_buffer) = match wanted {
         Answer::Value(value, sequence, kind) => (Lookup::Value((sequence, kind)), value),
         Answer::DeletedBy(sequence, name) => {
@@ -477,7 +477,7 @@ pub fn check_multi_get<C: Order>(
     let results = table.multi_get(keys, snapshot);
     same("results of multi_get", &results.len(), &keys.len())?;
     for (result, key) in results.into_iter().zip(keys) {
-        let found = answer_of(told("multi_get", result)?)?;
+        let found = answer_of(answered("multi_get", result)?)?;
         same(
             &format!("multi_get of {key:?}"),
             &found,

@@ -1,8 +1,9 @@
-//! What a test begins with: random numbers from a seed that is printed, how much to do, and a
-//! watchdog; and how many absent keys filters let pass in theory.
+//! The parameters of a test: random numbers from a printed seed, the amount of work, and a
+//! watchdog. Also the theoretical rate of false positives of a filter.
 //!
 //! The numbers are SplitMix64's, and a fuzzer's bytes may decide the first of them. A test without
-//! a verdict in time ends the process and prints how to run it again: hung is failed. The theory:
+//! a verdict in time counts as failed: it ends the process and prints how to run it again. The
+//! theory:
 //! ```text
 //!   filter   blocks are words of 64 bits; a key sets 5 bits of one, with repetition
 //!   lines    64 bytes; after them 4 lines of distance, and a line of control words for each 8
@@ -14,11 +15,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A stream of numbers that the seed decides.
+/// A stream of numbers that follows from the seed.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
-    /// The top byte of the next numbers, last one first.
+    /// The top bytes of the next numbers, last one first.
     choices: Vec<u8>,
 }
 
@@ -30,8 +31,8 @@ impl Rng {
         }
     }
 
-    /// Every number takes its top byte from these bytes as long as there are any: each choice among
-    /// few is one byte's.
+    /// A generator whose numbers take their top bytes from these bytes, as long as there are any:
+    /// one byte decides each choice among few.
     pub fn chosen(bytes: &[u8]) -> Self {
         Rng {
             state: 0,
@@ -39,7 +40,7 @@ impl Rng {
         }
     }
 
-    /// How many numbers are still decided by chosen bytes.
+    /// Number of chosen bytes that are left.
     pub fn chosen_len(&self) -> usize {
         self.choices.len()
     }
@@ -53,7 +54,7 @@ impl Rng {
         }
     }
 
-    /// A number below `n` (0 if `n` is 0). The bias is of no concern to a test.
+    /// A number below `n` (0 if `n` is 0). Its bias does not matter in a test.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
@@ -77,7 +78,7 @@ impl Rng {
     }
 }
 
-/// A number with no visible relation to the one that it is made from.
+/// A number that seems unrelated to its argument.
 pub fn scramble(number: u64) -> u64 {
     let mut z = number;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -90,8 +91,8 @@ pub fn seed_or(default: u64) -> u64 {
     number_from_env("PARANOID_TEST_SEED").unwrap_or(default)
 }
 
-/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one
-/// for debug builds. Of the latter, `PARANOID_TEST_PARTS` does one of so many parts, and Miri a
+/// The amount of work: `PARANOID_TEST_OPS` if it is set, or one number for optimised builds and one
+/// for debug builds. In debug builds `PARANOID_TEST_PARTS` divides it into parts, and Miri does a
 /// fiftieth.
 pub fn amount(optimised: u64, debug: u64) -> u64 {
     number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(any(miri, debug_assertions)) {
@@ -112,7 +113,7 @@ pub fn amount_or_few(optimised: u64, debug: u64, few: u64) -> u64 {
     }
 }
 
-/// The number that an environment variable has, if it is set.
+/// The number in an environment variable, if it is set.
 pub fn number_from_env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let parsed = match text.strip_prefix("0x") {
@@ -122,8 +123,8 @@ pub fn number_from_env(name: &str) -> Option<u64> {
     Some(parsed.unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
 }
 
-/// Seconds without a verdict, unless `PARANOID_TEST_PATIENCE` says otherwise: instrumented programs
-/// are slow.
+/// Seconds without a verdict, unless `PARANOID_TEST_PATIENCE` has another number for slow,
+/// instrumented programs.
 const PATIENCE_SECONDS: u64 = 120;
 
 /// Watches until it is dropped.
@@ -134,8 +135,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts to watch; `replay` is printed with the seed if the test takes too long. Under Miri
-    /// nobody watches: a second thread alone makes a test several times slower there.
+    /// Starts to watch. `replay` is printed with the seed if the test takes too long. Under Miri
+    /// there is no watch, because a second thread makes a test several times slower there.
     pub fn new(test: &str, seed: u64) -> Watchdog {
         if cfg!(miri) {
             return Watchdog {
@@ -181,14 +182,13 @@ pub fn replay_line(test: &str, seed: u64) -> String {
     )
 }
 
-/// Lines of a filter of so many bytes.
+/// Number of lines of a filter of this many bytes.
 pub fn filter_lines(bytes: u64) -> u64 {
     let room = (bytes - 56) / 64 - 4;
     room - room.div_ceil(9)
 }
 
-/// The sum of `sum(load)`, each weighted with the probability of that load, over every load that is
-/// likely at all.
+/// The sum of `sum(load)` over every likely load, each weighted with its probability.
 fn over_loads(mean: f64, mut sum: impl FnMut(u32) -> f64) -> f64 {
     let (mut total, mut probability) = (0.0, (-mean).exp());
     for load in 0..200 {
@@ -198,10 +198,9 @@ fn over_loads(mean: f64, mut sum: impl FnMut(u32) -> f64) -> f64 {
     total
 }
 
-/// The share of absent keys whose bits are all set in a filter of `lines` lines that holds `keys`
-/// keys.
+/// The share of absent keys whose bits are all set, in a filter of `lines` lines with `keys` keys.
 pub fn filter_rate(keys: f64, lines: f64) -> f64 {
-    // The probability that so many bits of a word are set, after as many keys as the loop has
+    // The probability of each number of set bits in a word, after as many keys as the loop has
     // counted.
     let mut set = [0.0f64; 65];
     set[0] = 1.0;

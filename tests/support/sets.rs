@@ -1,10 +1,10 @@
-//! What tests of sets and journals share: a plain history of entries with an answer to every
-//! question, a journal in memory, the base that a flush fills, and a disk that crashes and fails.
+//! Shared by tests of sets and journals: a plain history of entries that answers every question, a
+//! journal in memory, the base that a flush fills, and a disk that crashes and fails.
 //!
-//! The disk: at a power cut whatever was not synced may be lost, be there in part, or be there
-//! without what was written before it, names of files as well as bytes. A sync that fails leaves
-//! pages that are read back right, count as written and are not on the disk: later syncs report
-//! success and write nothing of them, also after a restart of the process.
+//! At a power cut, anything that was not synced may be lost, survive in part, or survive without
+//! earlier writes: names of files as well as bytes. After a failed sync the pages are still read
+//! back right and count as written, but are not on the disk. Later syncs report success and do not
+//! write them, also after a restart of the process.
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,7 +31,7 @@ pub struct History {
     pub ranges: BTreeSet<(Vec<u8>, Vec<u8>, u64)>,
 }
 
-/// What is known of a key: merge operands, newest first, and what they apply to.
+/// The result of reads so far: merge operands, newest first, and their base.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     pub operands: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ impl History {
         }
     }
 
-    /// The largest number up to the snapshot of a range tombstone that covers the key.
+    /// The largest sequence number up to the snapshot of a range tombstone that covers the key.
     fn cover(&self, key: &[u8], snapshot: u64) -> u64 {
         let covers = |(start, end, sequence): &&(Vec<u8>, Vec<u8>, u64)| {
             *sequence <= snapshot && start.as_slice() <= key && key < end.as_slice()
@@ -61,12 +61,12 @@ impl History {
             .unwrap_or(0)
     }
 
-    /// Adds what a read at the snapshot finds here to what newer entries said.
+    /// Adds what a read at the snapshot finds here to the result of newer sources.
     pub fn read(&self, key: &[u8], snapshot: u64, known: Known) -> Known {
         self.read_on(key, snapshot, known).0
     }
 
-    /// As `read`, and whether nothing older matters.
+    /// As `read`. Also returns whether older sources do not matter.
     pub fn read_on(&self, key: &[u8], snapshot: u64, mut known: Known) -> (Known, bool) {
         let cover = self.cover(key, snapshot);
         let from = (key.to_vec(), Reverse(snapshot));
@@ -119,12 +119,12 @@ impl FlushSink for History {
     }
 }
 
-/// What a view and its base say about a key together.
+/// The answer of a view and its base together.
 pub fn read_through(view: &View<History>, key: &[u8]) -> Known {
     finish(view, key, view.get(key).unwrap())
 }
 
-/// Adds what the base says to what the tables say.
+/// Adds the base's answer to that of the tables.
 pub fn finish(
     view: &View<History>,
     key: &[u8],
@@ -158,15 +158,15 @@ pub fn finish(
     }
 }
 
-/// What a journal was told.
+/// The calls of a journal.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
-    /// By table.
+    /// Batches by table.
     pub batches: BTreeMap<u64, Vec<Vec<u8>>>,
     pub appends: u64,
     pub synced: u64,
     pub table: u64,
-    /// What the next calls answer, from the last one on.
+    /// The results of the next calls.
     pub append_fails: Option<Error>,
     pub sync_fails: Option<Error>,
     pub switch_fails: Option<Error>,
@@ -324,18 +324,18 @@ impl SortedSource for HistorySource<'_> {
     }
 }
 
-/// What is written as a whole or not at all.
+/// Bytes that are written as a whole or not at all.
 pub const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Default)]
 struct Inode {
-    /// What is read.
+    /// The bytes that are read.
     cache: Vec<u8>,
-    /// Sectors of the cache that a failed sync did not write and that no later sync writes unless
-    /// they change, and what the disk has instead.
+    /// Sectors of the cache that a failed sync did not write, with their bytes on the disk. Later
+    /// syncs do not write them either, unless they change.
     lost: BTreeMap<usize, Vec<u8>>,
-    /// What may be on the disk: what the last sync left there first, then what was to be written
-    /// since.
+    /// The possible contents on the disk: first the content after the last sync, then the later
+    /// writes.
     versions: Vec<Vec<u8>>,
 }
 
@@ -354,8 +354,8 @@ impl Inode {
             .map_or(&[], |rest| &rest[..rest.len().min(SECTOR)])
     }
 
-    /// What the disk has once all that counts as unwritten is written. The file ends there with its
-    /// last sector that was written.
+    /// The content on the disk after all sectors that count as unwritten are written. The file ends
+    /// there with its last written sector.
     fn to_be_written(&self) -> Vec<u8> {
         let mut bytes = self.cache.clone();
         for (number, on_disk) in self.lost.iter().rev() {
@@ -374,7 +374,7 @@ impl Inode {
         bytes
     }
 
-    /// Changes what is read, from the first sector that is not as it was.
+    /// Changes the bytes that are read, from the first sector that differs.
     fn change(&mut self, bytes: Vec<u8>) {
         if self.cache != bytes {
             let same = self
@@ -393,7 +393,7 @@ impl Inode {
         self.versions = vec![self.to_be_written()];
     }
 
-    /// A sync failed: of the sectors that are not on the disk all, or some, count as written.
+    /// A sync failed: all or some of the sectors that are not on the disk count as written.
     fn sync_failed(&mut self, rng: &mut Rng) {
         let loses_all = rng.one_in(2);
         for number in 0..self.cache.len().div_ceil(SECTOR) {
@@ -406,12 +406,12 @@ impl Inode {
     }
 }
 
-/// What ends between two lives of an engine.
+/// The event between two lives of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The process: the system's cache stays, with what a failed sync left in it.
+    /// The process ends: the system's cache stays, with the pages of failed syncs.
     Process,
-    /// The power: what is not on the disk is gone.
+    /// The power fails: bytes that are not on the disk are lost.
     Power,
 }
 
@@ -424,7 +424,7 @@ enum Naming {
 
 type Names = BTreeMap<String, usize>;
 
-/// How many files were read, and bytes of them.
+/// Number of files that were read, and their bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reads {
     pub calls: u64,
@@ -438,8 +438,8 @@ struct State {
     synced_names: Names,
     /// Changes of names since the directory was synced, in order.
     pending: Vec<Naming>,
-    /// A sync of the directory failed: until a name changes later ones report success and write
-    /// nothing.
+    /// Set after a failed sync of the directory. Until a name changes, later syncs report success
+    /// and write nothing.
     names_are_lost: bool,
     steps: u64,
     reads: Reads,
@@ -447,19 +447,19 @@ struct State {
     plan: Plan,
 }
 
-/// What goes wrong, and when.
+/// The failures of a disk and their times.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
     /// The process or the machine stops before this step.
     pub crash_at: Option<u64>,
-    /// One append, sync or truncation in so many fails.
+    /// One append, sync or truncation in this number fails.
     pub fails_one_in: Option<u64>,
-    /// Every call fails whose step is from the first of these on, and before the second.
+    /// Every call fails from the first of these steps until before the second.
     pub fails_within: Option<(u64, u64)>,
-    /// Every call that opens or creates something fails whose step is from the first of these on,
-    /// and before the second: the process has no file descriptor left.
+    /// Every call that opens or creates a file fails from the first of these steps until before the
+    /// second: the process has no file descriptor left.
     pub without_descriptors: Option<(u64, u64)>,
-    /// From this step on the disk takes no byte and no file more.
+    /// From this step the disk takes no more bytes or files.
     pub full_from: Option<u64>,
     /// Bytes that the disk can hold.
     pub capacity: Option<usize>,
@@ -489,7 +489,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether the call of this step fails while the machine runs on.
+    /// Whether the call of this step fails while the machine still runs.
     fn fails(&mut self, one_in: Option<u64>) -> io::Result<()> {
         let is_within = self
             .plan
@@ -504,7 +504,7 @@ impl State {
         }
     }
 
-    /// A call that fails only where the plan says so.
+    /// A call that fails only if the plan says so.
     fn call(&mut self) -> io::Result<()> {
         self.step().and_then(|()| self.fails(None))
     }
@@ -569,11 +569,11 @@ impl State {
     }
 }
 
-/// What of a file is there after a power cut.
+/// The content of a file after a power cut.
 fn survivor(inode: &Inode, rng: &mut Rng) -> Vec<u8> {
     let versions = &inode.versions;
     match rng.below(4) {
-        // All of it, or as far as some moment.
+        // The whole content, or the content at some moment.
         0 => return inode.to_be_written(),
         1 => return rng.pick(versions).clone(),
         _ => {}
@@ -646,7 +646,7 @@ impl SimDisk {
         state.plan.crash_at.is_some_and(|at| state.steps >= at)
     }
 
-    /// Bytes of all files.
+    /// Total number of bytes of all files.
     pub fn used(&self) -> usize {
         self.state().used()
     }
@@ -661,8 +661,8 @@ impl SimDisk {
             .collect()
     }
 
-    /// The disk that the next life finds, with calls and a plan of its own. What this disk's files
-    /// are asked later changes nothing there.
+    /// The disk of the next life, with a step count and a plan of its own. Later calls on this disk
+    /// do not change it.
     pub fn after(&self, end: End, rng: &mut Rng) -> SimDisk {
         if end == End::Power {
             return SimDisk::with_files(self.after_crash(rng), rng.next_u64(), Plan::default());
@@ -678,7 +678,7 @@ impl SimDisk {
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
-    /// What there is after a power cut, up to `rng` where nothing was synced.
+    /// The files after a power cut. `rng` decides about bytes that were not synced.
     pub fn after_crash(&self, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
         let state = self.state();
         let mut names = state.synced_names.clone();
@@ -709,13 +709,13 @@ struct SimFile {
 impl StorageFile for SimFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state();
-        // In two parts: a crash or a failure may come between them.
+        // In two parts, so that a crash or a failure may come between them.
         let cut = state.rng.index(bytes.len() + 1);
         state.call()?;
         state.write(self.inode, &bytes[..cut])?;
         state.risky_call()?;
         state.write(self.inode, &bytes[cut..])?;
-        // Once both are there, no moment between them is on the disk alone.
+        // After both parts, the disk does not keep the state between them.
         let versions = &mut state.inodes[self.inode].versions;
         versions.remove(versions.len() - 2);
         Ok(())

@@ -7,7 +7,7 @@ use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{DuplicatePolicy, Error, TableReader};
 
 use super::case::{End, Hold, Move};
-use super::model::{Model, Row, Verdict, copied_row, row_of, same, told};
+use super::model::{Model, Row, Verdict, answered, copied_row, row_of, same};
 use super::orders::Order;
 
 pub fn bound(end: &End) -> Bound<&[u8]> {
@@ -95,11 +95,11 @@ fn walk<C: Order, H: Handle, L: Visibility>(
         };
         let what = format!("step {step} {one:?} of a walk");
         at = wanted.filter(|wanted| *wanted < rows.len());
-        let moved = told(&what, result)?
+        let moved = answered(&what, result)?
             .map(|entry| row_of(&entry))
             .transpose()?;
         same(&what, &moved.as_ref(), &at.map(|at| rows[at]))?;
-        let found = told("entry", cursor.entry())?
+        let found = answered("entry", cursor.entry())?
             .map(|entry| row_of(&entry))
             .transpose()?;
         same("the entry under the cursor", &found, &moved)?;
@@ -108,7 +108,7 @@ fn walk<C: Order, H: Handle, L: Visibility>(
     Ok(())
 }
 
-/// Takes from both ends until they meet.
+/// Takes items from both ends until they meet.
 fn both_ends<E>(
     mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
     row_of: impl Fn(&E) -> Result<Row, String>,
@@ -218,7 +218,7 @@ pub fn check_descending<C: Order>(
     descends(table.range(bounds).owned().descending(), copied_row, &rows)
 }
 
-/// Takes from a descending range until it ends.
+/// Takes items from a descending range until it ends.
 fn descends<E>(
     mut range: impl Iterator<Item = Result<E, Error>>,
     row_of: impl Fn(&E) -> Result<Row, String>,
@@ -244,7 +244,7 @@ fn descends<E>(
     )
 }
 
-/// Estimates are exact up to ten entries; another test measures the error above.
+/// Checks that estimates are exact up to ten entries. Another test measures larger errors.
 pub fn check_stats<C: Order>(
     table: &TableReader,
     model: &Model<C>,
@@ -255,7 +255,7 @@ pub fn check_stats<C: Order>(
         .iter()
         .filter(|row| inside::<C>(row, start, end))
         .count() as u64;
-    let stats = told(
+    let stats = answered(
         "approximate_range_stats",
         table.approximate_range_stats((bound(start), bound(end))),
     )?;
@@ -270,14 +270,14 @@ pub fn check_stats<C: Order>(
     )
 }
 
-/// Walks over a table that may be damaged, each with a step limit, against the rows that it holds.
+/// Walks over a table that may be damaged, each with a step limit, compared with the table's rows.
 ///
 /// ```text
 ///   front   a  b  !            ! = Corruption
-///   back    e  d               taken together: a b ! d e, and c may be missing where the error stands
+///   back    e  d               taken together: a b ! d e, and c may be missing at the error's place
 /// ```
-/// A walk shows rows in order, each once. Rows that it leaves out are announced by an error in
-/// their place and are covered by the damage; each damage is reported once.
+/// A walk shows rows in order, each once. An error in their place announces rows that it leaves
+/// out, and the damage must cover them. Each damage is reported once.
 #[cfg(feature = "fault-injection")]
 pub mod ends {
     use std::collections::BTreeSet;
@@ -293,21 +293,21 @@ pub mod ends {
     use super::super::model::{Model, Row, Verdict};
     use super::{bound, inside};
 
-    /// What the damage in a table may cost a walk.
+    /// The effects of the damage on a walk.
     #[derive(Debug, Clone, Default)]
     pub struct Allowed {
-        /// Anything, where an error says so.
+        /// Any row may be missing, if an error announces it.
         pub anything: bool,
         /// Entries whose own bytes were changed.
         pub entries: BTreeSet<(Vec<u8>, u64)>,
-        /// This many rows of any kind: the first ones after broken links.
+        /// Number of rows that may be missing: the first ones after broken links.
         pub rows: usize,
-        /// Errors of one walk.
+        /// Most errors of one walk.
         pub errors: usize,
     }
 
     impl Allowed {
-        /// What these changes may cost.
+        /// The possible effects of these changes.
         pub fn of(injector: &FaultInjector<'_>) -> Allowed {
             let mut allowed = Allowed::default();
             for piece in injector
@@ -331,7 +331,8 @@ pub mod ends {
             allowed
         }
 
-        /// Whether a row may be missing from what all versions (no snapshot) or a snapshot show.
+        /// Whether a row may be missing from all versions (no snapshot), or from the rows of a
+        /// snapshot.
         fn admits(&self, row: &Row, snapshot: Option<u64>) -> bool {
             let same = |(key, sequence): &(Vec<u8>, u64)| {
                 *key == row.key && (snapshot.is_some() || *sequence == row.sequence)
@@ -347,7 +348,7 @@ pub mod ends {
         Corruption,
     }
 
-    /// What a range returns: an entry, or a copy of one.
+    /// An item of a range: an entry, or a copy of one.
     pub trait Item {
         fn came(self) -> Came;
     }
@@ -382,37 +383,37 @@ pub mod ends {
         }
     }
 
-    /// Where a walk has to report what is missing.
+    /// The place where a walk has to report missing rows.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Told {
+    pub enum Reported {
         /// In the place of the missing rows.
         InPlace,
-        /// There or earlier: keys descend and versions do not, so damage between two keys is on
-        /// both sides of one of them.
+        /// In their place or earlier: keys descend and versions do not, so damage between two keys
+        /// is on both sides of one of them.
         InTime,
-        /// Before what is beside the missing rows, by either end.
+        /// Before the rows beside the missing ones, by either end.
         AtEitherEnd,
     }
 
-    /// Compares what a walk returned, in the order of `rows`, with the rows.
+    /// Compares the results of a walk, in the order of `rows`, with the rows.
     pub fn judge(
         came: &[Came],
         rows: &[&Row],
         snapshot: Option<u64>,
         allowed: &Allowed,
-        told: Told,
+        reported: Reported,
     ) -> Verdict {
         let (mut at, mut gap, mut loose, mut errors) = (0, false, allowed.rows, 0);
-        let is_told = match told {
-            Told::InPlace => |_: usize, _: usize| false,
-            Told::InTime => |before: usize, _: usize| before > 0,
-            Told::AtEitherEnd => |_: usize, all: usize| all > 0,
+        let is_reported = match reported {
+            Reported::InPlace => |_: usize, _: usize| false,
+            Reported::InTime => |before: usize, _: usize| before > 0,
+            Reported::AtEitherEnd => |_: usize, all: usize| all > 0,
         };
         let all = came.iter().filter(|one| **one == Came::Corruption).count();
-        let mut missed = |rows: &[&Row], is_told: bool| {
+        let mut missed = |rows: &[&Row], is_reported: bool| {
             for row in rows {
                 let name = format!("{}@{}", row.key.escape_ascii(), row.sequence);
-                if !is_told {
+                if !is_reported {
                     return Err(format!("{name} is left out without an error"));
                 }
                 if !allowed.admits(row, snapshot) {
@@ -438,10 +439,10 @@ pub mod ends {
             {
                 return Err(format!("{name} has another value"));
             }
-            missed(&rows[at..at + place], gap || is_told(errors, all))?;
+            missed(&rows[at..at + place], gap || is_reported(errors, all))?;
             (at, gap) = (at + place + 1, false);
         }
-        missed(&rows[at..], gap || is_told(errors, all))?;
+        missed(&rows[at..], gap || is_reported(errors, all))?;
         if errors > allowed.errors {
             Err(format!("{errors} errors"))
         } else {
@@ -449,13 +450,13 @@ pub mod ends {
         }
     }
 
-    /// More steps than a walk over so many rows needs.
+    /// More steps than a walk over this many rows needs.
     fn steps_max(rows: usize) -> usize {
         4 * rows + 16
     }
 
-    /// Takes from both ends until they meet: bit n of `pattern` says which end makes step n, over
-    /// and over. `pause` is called before each step.
+    /// Takes items from both ends until they meet. Bit n of `pattern`, which repeats, selects the
+    /// end of step n. `pause` is called before each step.
     pub fn both_ends<E: Item>(
         mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
         (pattern, bits): (u64, u32),
@@ -509,7 +510,7 @@ pub mod ends {
         Prev,
     }
 
-    /// Steps until the cursor stands nowhere.
+    /// Makes steps until the cursor is at no entry.
     pub fn steps<H: Handle, L: Visibility>(
         cursor: &mut Cursor<H, L>,
         step: Step,
@@ -552,7 +553,8 @@ pub mod ends {
         Ok(came)
     }
 
-    /// Every kind of walk over a range, both ends of those that have two moved in this pattern.
+    /// Checks every kind of walk over a range. In walks with two ends, the ends move in this
+    /// pattern.
     pub fn check_walks(
         table: &TableReader,
         model: &Model<Bytewise>,
@@ -564,12 +566,12 @@ pub mod ends {
         let mut rows = model.raw();
         rows.retain(|row| inside::<Bytewise>(row, start, end));
         let bounds = (bound(start), bound(end));
-        let told =
+        let check =
             |what: &str, snapshot: Option<u64>, rows: &[&Row], came: Result<Vec<Came>, String>| {
                 let when = match what {
-                    "range_descending" => Told::AtEitherEnd,
-                    "owned_range_descending" => Told::InTime,
-                    _ => Told::InPlace,
+                    "range_descending" => Reported::AtEitherEnd,
+                    "owned_range_descending" => Reported::InTime,
+                    _ => Reported::InPlace,
                 };
                 let verdict = came.and_then(|came| {
                     judge(&came, rows, snapshot, allowed, when)
@@ -582,33 +584,33 @@ pub mod ends {
         let no_pause = |_| ();
         let count = rows.len();
         let came = both_ends(table.range(bounds), pattern, count, no_pause);
-        told("range", None, &rows, came)?;
+        check("range", None, &rows, came)?;
         let came = both_ends(table.range(bounds).owned(), pattern, count, no_pause);
-        told("owned_range", None, &rows, came)?;
+        check("owned_range", None, &rows, came)?;
         let versions = (version_bound(start, 0), version_bound(end, 1));
         let came = both_ends(table.versions(versions), pattern, count, no_pause);
-        told("range_versions", None, &rows, came)?;
+        check("range_versions", None, &rows, came)?;
         let came = both_ends(table.versions(versions).owned(), pattern, count, no_pause);
-        told("owned_range_versions", None, &rows, came)?;
+        check("owned_range_versions", None, &rows, came)?;
         let descending = both_ends(table.range(bounds).descending(), pattern, count, no_pause);
         let mut down = rows.clone();
         down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
-        told("range_descending", None, &down, descending)?;
+        check("range_descending", None, &down, descending)?;
         let descending = table.versions(versions).owned().descending();
         let came = one_end(descending, count, no_pause);
-        told("owned_range_descending", None, &down, came)?;
+        check("owned_range_descending", None, &down, came)?;
         for step in [Step::Next, Step::Prev] {
             let cursor = table.cursor().with_bounds(bounds);
-            told("a cursor", None, &rows, scan(cursor, step, count))?;
+            check("a cursor", None, &rows, scan(cursor, step, count))?;
             let cursor = table.cursor().owned().with_bounds(bounds);
-            told("an owned cursor", None, &rows, scan(cursor, step, count))?;
+            check("an owned cursor", None, &rows, scan(cursor, step, count))?;
         }
         for snapshot in snapshots {
             let mut rows = model.resolved(*snapshot);
             rows.retain(|row| inside::<Bytewise>(row, start, end));
             let (at, all) = (Some(*snapshot), count);
             let range = table.range_at(*snapshot, bounds);
-            told(
+            check(
                 "range_at",
                 at,
                 &rows,
@@ -616,12 +618,12 @@ pub mod ends {
             )?;
             let range = table.range_at(*snapshot, bounds).owned();
             let came = both_ends(range, pattern, all, no_pause);
-            told("owned_range_at", at, &rows, came)?;
+            check("owned_range_at", at, &rows, came)?;
             for step in [Step::Next, Step::Prev] {
                 let cursor = table.cursor_at(*snapshot).with_bounds(bounds);
-                told("a resolved cursor", at, &rows, scan(cursor, step, all))?;
+                check("a resolved cursor", at, &rows, scan(cursor, step, all))?;
                 let cursor = table.cursor_at(*snapshot).owned().with_bounds(bounds);
-                told(
+                check(
                     "an owned resolved cursor",
                     at,
                     &rows,
@@ -632,10 +634,10 @@ pub mod ends {
         Ok(())
     }
 
-    /// A bound of keys as one of versions: `side` 0 is the lower one.
+    /// A bound of keys as a bound of versions. `side` 0 is the lower bound.
     fn version_bound(end: &End, side: u8) -> Bound<(&[u8], u64)> {
-        // Included: from the first version on, or up to the last one. Excluded: after the last one,
-        // or before the first one.
+        // Included: from the first version, or up to the last one. Excluded: after the last
+        // version, or before the first one.
         let newest = (end.0 == 1) == (side == 0);
         let sequence = if newest { u64::MAX } else { 0 };
         match end.0 {

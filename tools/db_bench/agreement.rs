@@ -1,5 +1,5 @@
-//! Several tables at once agree with a model, the keys are those of RocksDB's own db_bench, and its
-//! published command lines run unchanged.
+//! Tests that several tables at once agree with a model, that the keys are those of RocksDB's own
+//! db_bench, and that RocksDB's published command lines run unchanged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,8 +101,7 @@ fn keys_are_those_of_rocksdb() {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Compares everything that a database holds with the model: scans both ways, and a get of each
-/// key.
+/// Compares all entries of a database with the model: scans both ways, and a get of each key.
 fn compare(db: &Db, model: &Model, keys: &[Vec<u8>], context: &str) {
     let mut session = db.session();
     let snapshot = db.snapshot();
@@ -158,7 +157,7 @@ fn compare(db: &Db, model: &Model, keys: &[Vec<u8>], context: &str) {
     }
 }
 
-/// One random write, to the database and to the model.
+/// Makes one random write, to the database and to the model.
 fn write(
     random: &mut Twister,
     session: &mut crate::tables::Session<'_>,
@@ -193,7 +192,7 @@ fn several_tables_agree_with_a_model() {
     let keys: Vec<Vec<u8>> = (0u8..40).map(|number| vec![number]).collect();
     for seed in if cfg!(debug_assertions) { 1..3 } else { 1..9 } {
         // Tables hold a few dozen writes, so that puts, deletes and range deletes of a key are in
-        // different ones.
+        // different tables.
         let options = MemTableOptions::builder()
             .write_buffer_size(24 << 10)
             .build()

@@ -13,19 +13,19 @@ use crate::fills::Twister;
 use crate::settings::Settings;
 use crate::tables::{Db, Session};
 
-/// What a benchmark's threads share.
+/// State that a benchmark's threads share.
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) db: &'a Db,
     pub(crate) pool: &'a [u8],
     pub(crate) bar: &'a ProgressBar,
-    /// Threads of this benchmark that are done.
+    /// Number of this benchmark's threads that are done.
     done: AtomicUsize,
     threads: usize,
-    /// Whether one of them failed.
+    /// Whether a thread of this benchmark failed.
     failed: AtomicBool,
-    /// Range deletes written.
+    /// Number of range deletes written.
     pub(crate) range_deletes: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Shared<'a> {
 #[derive(Debug)]
 pub(crate) struct Thread<'a> {
     pub(crate) shared: &'a Shared<'a>,
-    /// Its place among the threads.
+    /// Its index among the threads.
     pub(crate) number: usize,
     pub(crate) random: Twister,
     pub(crate) session: Session<'a>,
@@ -48,19 +48,19 @@ impl Thread<'_> {
 
     /// Whether every other thread is done.
     pub(crate) fn others_done(&self) -> bool {
-        // ORDERING: Relaxed: advice to stop.
+        // ORDERING: Relaxed: a hint to stop.
         self.shared.done.load(Ordering::Relaxed) + 1 >= self.shared.threads
     }
 
-    /// Whether another thread failed, so that the work of this one is in vain.
+    /// Whether another thread failed, so that this one may stop.
     pub(crate) fn in_vain(&self) -> bool {
-        // ORDERING: Relaxed: advice to stop.
+        // ORDERING: Relaxed: a hint to stop.
         self.shared.failed.load(Ordering::Relaxed)
     }
 }
 
-/// How long a thread works: a number of operations, or seconds, which are looked at every 1000
-/// operations.
+/// The end of a thread's work: after a number of operations, or after some seconds. The clock is
+/// read every 1000 operations.
 #[derive(Debug)]
 pub(crate) struct Until {
     end: Option<Instant>,
@@ -76,7 +76,7 @@ impl Until {
         Until { end, most, done: 0 }
     }
 
-    /// Counts operations that are about to be done. Returns whether they are still to be done.
+    /// Counts operations before they are done. Returns whether to do them.
     pub(crate) fn more(&mut self, operations: u64) -> bool {
         let before = self.done;
         self.done += operations;
@@ -87,13 +87,13 @@ impl Until {
     }
 }
 
-/// Which threads are measured.
+/// The threads that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measured {
     All,
-    /// The last one writes beside the others, and is left out.
+    /// The last thread writes beside the others, and is left out.
     AllButLast,
-    /// None: the benchmark prints text and no result line.
+    /// No thread: the benchmark prints text and no result line.
     Nothing,
 }
 
@@ -103,14 +103,14 @@ pub(crate) struct Work {
     pub(crate) run: fn(&mut Thread<'_>) -> Result<(), Failure>,
     pub(crate) operation: &'static str,
     pub(crate) measured: Measured,
-    /// Whether one thread does all of it.
+    /// Whether a single thread does all of it.
     pub(crate) single: bool,
-    /// Operations that one thread will do, for the bar.
+    /// Number of operations of one thread, for the progress bar.
     pub(crate) expected: u64,
 }
 
-/// Runs a benchmark once. `threads_before` is the number of threads that this command ran before:
-/// seeds go on from it.
+/// Runs a benchmark once. `threads_before` is the number of threads that this command ran before;
+/// seeds continue from it.
 pub(crate) fn run(
     settings: &Settings,
     db: &Db,
@@ -184,16 +184,16 @@ fn one(
     thread.stats = Stats::start(timed);
     let result = (work.run)(&mut thread);
     thread.stats.stop();
-    // ORDERING: Relaxed: advice for the others.
+    // ORDERING: Relaxed: a hint for the others.
     shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
-    // ORDERING: Relaxed: advice for the others.
+    // ORDERING: Relaxed: a hint for the others.
     shared.done.fetch_add(1, Ordering::Relaxed);
     result.map(|()| thread.stats)
 }
 
-// What threads did, and the result lines in RocksDB's format.
+// The results of threads, and the result lines in RocksDB's format.
 
-/// What a thread did.
+/// The results of a thread.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) started: Instant,
@@ -212,7 +212,7 @@ pub(crate) struct Stats {
 const SHOW_EACH: u64 = 4096;
 
 impl Stats {
-    /// A clock that starts now. With a name for its operations it also keeps their times.
+    /// Starts the clock. With a name for its operations it also keeps their times.
     pub(crate) fn start(timed: Option<&'static str>) -> Stats {
         let now = Instant::now();
         Stats {
@@ -313,7 +313,7 @@ pub(crate) struct Repeats {
     megabytes: Vec<f64>,
 }
 
-/// Whether averages or intervals are shown.
+/// Selects averages or intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     Averages,
@@ -324,7 +324,7 @@ fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len().max(1) as f64
 }
 
-/// Half the width of the interval that holds the mean with 95 %.
+/// Half the width of the 95 % confidence interval of the mean.
 fn half_width(samples: &[f64]) -> f64 {
     if samples.len() < 2 {
         return 0.0;
@@ -346,7 +346,7 @@ fn median(samples: &[f64]) -> f64 {
 }
 
 impl Repeats {
-    /// Adds a run. Returns the lines about all runs so far, from the second one on.
+    /// Adds a run. Returns the lines about all runs so far, once there are two.
     pub(crate) fn add(&mut self, stats: &Stats, name: &str, shown: Shown) -> String {
         self.rates.push(stats.rate());
         if stats.bytes > 0 {
@@ -442,7 +442,7 @@ pub(crate) struct Histogram {
     max: u64,
 }
 
-/// The value with its digits after the second one made 0.
+/// The value with all digits after the second one set to 0.
 fn two_digits(value: u64) -> u64 {
     let (mut head, mut scale) = (value, 1);
     while head / 10 > 10 {

@@ -1,4 +1,4 @@
-//! The benchmarks that write, and the keys, random numbers and values that they draw.
+//! The benchmarks that write, with their keys, random numbers and values.
 
 use std::sync::atomic::Ordering;
 
@@ -9,14 +9,14 @@ use crate::failure::Failure;
 use crate::settings::RangeForm;
 use crate::tables::Op;
 
-/// What distinguishes one fill from another.
+/// The parameters in which fills differ.
 #[derive(Debug, Clone, Copy)]
 struct Fill {
     order: Order,
-    /// Entries of a batch; `None`: as the command line says.
+    /// Entries of a batch. `None`: the number from the command line.
     batch_size: Option<usize>,
     value_size: Option<usize>,
-    /// The usual number is divided by this.
+    /// The usual number of entries is divided by this.
     fraction: u64,
 }
 
@@ -122,7 +122,7 @@ impl RangeWriter {
             return Ok(());
         }
         let begin = numbers.next(&mut thread.random);
-        // ORDERING: Relaxed: a sum that is read once the threads are joined.
+        // ORDERING: Relaxed: a sum that is read after the threads are joined.
         thread.shared.range_deletes.fetch_add(1, Ordering::Relaxed);
         if plan.form == RangeForm::EachKey {
             for number in begin..begin + plan.width {
@@ -181,7 +181,7 @@ fn fill(thread: &mut Thread<'_>, fill: Fill) -> Result<(), Failure> {
             }
             thread.stats.bytes += (key.len() + value.len()) as u64;
             if ranges.each > 0 {
-                // A range delete is a write of its own, after the puts that were counted.
+                // A range delete is a write of its own, after the puts before it.
                 write_rest(thread, &mut batch)?;
                 range_writer.after_put(thread, &mut numbers)?;
             }
@@ -248,7 +248,7 @@ fn delete(thread: &mut Thread<'_>, order: Order) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts random keys for as long as other threads read, or until its writes are written.
+/// Puts random keys as long as other threads read, or until it has made all its writes.
 pub(crate) fn write_beside_readers(thread: &mut Thread<'_>) -> Result<(), Failure> {
     let settings = thread.shared.settings;
     let mut values = Values::new(thread.shared.pool, settings.value_size);
@@ -275,7 +275,7 @@ pub(crate) fn write_beside_readers(thread: &mut Thread<'_>) -> Result<(), Failur
     Ok(())
 }
 
-// Keys as db_bench lays them out.
+// The layout of keys in db_bench.
 //
 // ```text
 //   | prefix: number modulo prefixes, big-endian, then '0' | number, big-endian, at most 8 bytes | '0' .. |
@@ -287,12 +287,12 @@ pub(crate) fn write_beside_readers(thread: &mut Thread<'_>) -> Result<(), Failur
 pub(crate) struct KeyShape {
     pub(crate) key_size: usize,
     pub(crate) prefix_size: usize,
-    /// How many different prefixes there are; 0: keys have none.
+    /// Number of different prefixes; 0: keys have none.
     pub(crate) prefixes: u64,
 }
 
 /// Writes the lowest bytes of a number, highest first, into all of `bytes`, and '0' after the
-/// eighth.
+/// eighth byte.
 fn write_number(bytes: &mut [u8], number: u64) {
     let (number_bytes, padding) = bytes.split_at_mut(bytes.len().min(8));
     let all = number.to_be_bytes();
@@ -301,7 +301,7 @@ fn write_number(bytes: &mut [u8], number: u64) {
 }
 
 impl KeyShape {
-    /// Makes `key` the key of a number.
+    /// Writes the key of a number into `key`.
     pub(crate) fn write(&self, number: u64, key: &mut Vec<u8>) {
         key.clear();
         key.resize(self.key_size, b'0');
@@ -337,8 +337,8 @@ impl Numbers {
         }
     }
 
-    /// Draws what db_bench draws to choose a generator before each batch; the order of one
-    /// generator stays the same.
+    /// Takes the random number with which db_bench chooses a generator before each batch. The order
+    /// of one generator stays the same.
     fn before_batch(&self, random: &mut Twister) {
         if !matches!(self, Numbers::Ascending { .. }) {
             random.next();
@@ -349,8 +349,8 @@ impl Numbers {
 // The random numbers and values of RocksDB's db_bench: equal seeds give equal keys and bytes.
 //
 // Keys come from the 64-bit Mersenne twister, one per thread. Values are slices of a pool of
-// compressible text that the minimal-standard generator fills; a writer walks the pool and starts
-// over at its end.
+// compressible text that the minimal-standard generator fills. A writer walks through the pool and
+// starts again at its end.
 
 /// Words of the twister's state.
 const WORDS: usize = 312;
@@ -423,7 +423,7 @@ impl Twister {
 const PIECE: usize = 100;
 const POOL_MIN: usize = 1 << 20;
 
-/// The pool that values are cut from.
+/// The pool of which values are slices.
 pub(crate) fn pool(value_size: usize) -> Vec<u8> {
     let mut state = 301u64;
     let mut letter = || {

@@ -1,31 +1,32 @@
-//! The flags of RocksDB's db_bench: what each one does here, or why it does nothing.
+//! The flags of RocksDB's db_bench, with the effect of each one here, or the reason why it has
+//! none.
 //!
 //! ```text
 //!   --name=value   --name value   --name   --noname        one dash or two
 //! ```
-//! * Acts: the flag does what it does there.
-//! * Anyway: it asks for what happens here in any case; values that ask for something else are
-//!   refused.
-//! * Refused: it has no meaning for a set of tables in memory, and is refused by name.
+//! * Acts: the flag does the same as in RocksDB.
+//! * Anyway: the flag requests the only behaviour there is here; values that request another one
+//!   are refused.
+//! * Refused: the flag has no meaning for a set of tables in memory, and is refused by name.
 
 use std::collections::BTreeMap;
 
-/// What a flag takes.
+/// The kind of value that a flag takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// true, false, 1, 0, yes, no; the bare name is true, the name after `no` is false.
+    /// true, false, 1, 0, yes, no. The bare name is true, the name after `no` is false.
     YesNo,
     Number,
     Share,
     Text,
 }
 
-/// What is done with a flag.
+/// The effect of a flag.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Acts(&'static str),
-    /// The flag asks for what is done anyway. The values that ask for that; an empty list: all
-    /// values.
+    /// The flag requests the only behaviour there is. The list has the values that request it; an
+    /// empty list means all values.
     Anyway(&'static [&'static str], &'static str),
 }
 
@@ -433,18 +434,18 @@ const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// The benchmarks that run without `--benchmarks`.
+/// The benchmarks of a command without `--benchmarks`.
 const DEFAULT_BENCHMARKS: &str = "fillseq,fillrandom,overwrite,readrandom,readmissing,readseq,readreverse,seekrandom,\
     multireadrandom,readwhilewriting,deleterandom,crc32c,xxhash,xxhash64,xxh3";
 
-/// Names that mean the same.
+/// Names with the same meaning.
 const SPELLINGS: &[(&str, &str)] = &[(
     "paranoid_memory_check_key_checksum_on_seek",
     "memtable_verify_per_key_checksum_on_seek",
 )];
 
-/// Flags of RocksDB's db_bench that have no meaning here, by what they are about. A star stands for
-/// the rest of a name.
+/// Flags of RocksDB's db_bench that have no meaning here, by topic. A star matches the rest of a
+/// name.
 const REFUSED: &[(&str, &str)] = &[
     (
         "there are no table files",
@@ -530,7 +531,7 @@ fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.0 == name)
 }
 
-/// The known name that a misspelt one probably means.
+/// The known name that is nearest to a misspelt one.
 pub(crate) fn nearest(
     name: &str,
     known: impl Iterator<Item = &'static str>,
@@ -540,7 +541,7 @@ pub(crate) fn nearest(
     (likeness(best) > 0.85).then_some(best)
 }
 
-/// The message for a name that is no flag.
+/// The message for a name that is not a flag.
 fn refusal(name: &str) -> String {
     let words = |patterns: &'static str| patterns.split_whitespace();
     let about = REFUSED
@@ -644,7 +645,7 @@ impl Flags {
         self.text(name).parse().unwrap_or(0.0)
     }
 
-    /// A number from `least` on.
+    /// A number that is at least `least`.
     pub(crate) fn count(&self, name: &str, least: u64) -> Result<u64, String> {
         match u64::try_from(self.number(name)) {
             Ok(number) if number >= least => Ok(number),
@@ -655,13 +656,13 @@ impl Flags {
         }
     }
 
-    /// A number that is `num` where it is negative.
+    /// A number; `num` replaces a negative one.
     pub(crate) fn count_or_num(&self, name: &str) -> Result<u64, String> {
         u64::try_from(self.number(name)).or_else(|_| self.count("num", 1))
     }
 }
 
-/// The help text: all accepted flags.
+/// The help text, with all accepted flags.
 pub(crate) fn help() -> String {
     let mut text = String::from("Flags that act (default):\n");
     for Flag(name, _, fate, what) in FLAGS {

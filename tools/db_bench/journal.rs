@@ -1,12 +1,13 @@
-//! The journal: every batch that was written, in the order of their sequence numbers, for the next
+//! The journal: every batch that was written, in the order of sequence numbers, for the next
 //! command.
 //!
 //! ```text
 //!   file    magic (8) | checksum kind (1) | record | record ..
 //!   record  length (4) | checksum of the batch (4) | the batch in its own encoding         little-endian
 //! ```
-//! * The last record may be torn: the command was ended while it wrote. It is told and left out.
-//! * A record before others that does not verify is damage, and ends the replay.
+//! * The last record may be torn, if the command ended while it wrote. A replay reports it and
+//!   leaves it out.
+//! * A record before it that does not verify is damage, and ends the replay.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Write};
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 const MAGIC: &[u8; 8] = b"PMTJRNL1";
 const FILE_HEADER: usize = 9;
 const RECORD_HEADER: usize = 8;
-/// No command writes a batch this long.
+/// No command writes a batch of this length.
 const RECORD_MAX: usize = 1 << 30;
 
 /// A journal that is open for writing.
@@ -31,20 +32,20 @@ pub(crate) struct Journal {
     record: Vec<u8>,
 }
 
-/// When the file reaches the disk.
+/// The time at which the file reaches the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sync {
     Never,
     EachWrite,
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replayed {
     pub(crate) batches: u64,
-    /// Bytes of the file that hold whole records.
+    /// Bytes of the file up to the end of the last whole record.
     pub(crate) whole: u64,
-    /// Bytes after them.
+    /// Bytes after the last whole record.
     pub(crate) torn: u64,
     kind: ChecksumKind,
 }
@@ -53,13 +54,12 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Cannot(format!("{}: {error}", path.display()))
 }
 
-/// Where the journal of a database is.
+/// The path of a database's journal.
 pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join("journal.pmt")
 }
 
-/// Whether there is a journal at the journal's path. A file of another kind is an error and is left
-/// alone.
+/// Whether a journal exists at its path. A file of another kind is an error and stays as it is.
 fn is_there(directory: &Path) -> Result<bool, Failure> {
     let path = path(directory);
     let mut magic = [0; MAGIC.len()];
@@ -73,7 +73,7 @@ fn is_there(directory: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Removes the journal of an earlier command, if there is one.
+/// Removes the journal of an earlier command, if it exists.
 pub(crate) fn remove(directory: &Path) -> Result<(), Failure> {
     if is_there(directory)? {
         let path = path(directory);
@@ -83,7 +83,7 @@ pub(crate) fn remove(directory: &Path) -> Result<(), Failure> {
 }
 
 impl Journal {
-    /// A new, empty journal; an old one is replaced.
+    /// Creates an empty journal, and replaces an old one.
     pub(crate) fn create(directory: &Path, kind: ChecksumKind) -> Result<Journal, Failure> {
         remove(directory)?;
         let path = path(directory);
@@ -100,8 +100,8 @@ impl Journal {
         })
     }
 
-    /// Opens a journal that was replayed, to write after its last whole record. A torn one is cut
-    /// off.
+    /// Opens a journal that was replayed, to write after its last whole record. A torn record is
+    /// cut off.
     pub(crate) fn reopen(directory: &Path, replayed: &Replayed) -> Result<Journal, Failure> {
         let path = path(directory);
         let open = || {
@@ -147,7 +147,7 @@ impl Journal {
     }
 }
 
-/// Reads a journal from its start and calls `apply` with each batch. `None` if there is no journal.
+/// Reads a journal from its start and calls `apply` with each batch. `None`: there is no journal.
 pub(crate) fn replay(
     directory: &Path,
     mut apply: impl FnMut(&WriteBatch) -> Result<(), Failure>,
@@ -203,7 +203,7 @@ pub(crate) fn replay(
     Ok(Some(replayed))
 }
 
-/// The checksum and the length on disk of the next record; `None` if the file ends inside it.
+/// The checksum and the length on disk of the next record. `None`: the file ends inside it.
 fn next(
     file: &mut impl Read,
     left: u64,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_tails_are_told_and_damage_is_refused() {
+    fn torn_tails_are_reported_and_damage_is_refused() {
         let directory = std::env::temp_dir().join(format!("pmt-journal-{}", std::process::id()));
         assert_eq!(replay(&directory, |_| Ok(())).unwrap(), None);
         let mut journal = Journal::create(&directory, ChecksumKind::Xxh3).unwrap();

@@ -1,15 +1,18 @@
-//! RocksDB's db_bench over tables of this crate: an active one and frozen ones after it, and no
-//! files but a journal.
+//! RocksDB's db_bench over tables of this crate: an active one, frozen ones after it, and no file
+//! but a journal.
 //!
 //! ```text
 //!   cargo run --release --example db_bench -- --benchmarks=fillseq,readrandom[-X20] --num=250000
 //!   cargo run --release --example db_bench -- --help
 //! ```
-//! Flags, key layout, values, benchmarks and result lines are RocksDB's: its published command
-//! lines run as they are, and scripts that read its lines read these. With the same seed the keys
-//! are those of RocksDB 7.8.3. What differs: a full table is frozen and stays in memory, nothing is
-//! flushed; the journal is one file in the directory `--db`, which `--use_existing_db` replays;
-//! without a journal and without callers' digests single writes go to the table without a batch.
+//! Flags, key layout, values, benchmarks and result lines are RocksDB's. So its published command
+//! lines run as they are, and scripts that read its result lines can read these. With the same seed
+//! the keys are those of RocksDB 7.8.3. The differences are:
+//!
+//! * A full table is frozen and stays in memory; nothing is flushed.
+//! * The journal is one file in the directory `--db`, which `--use_existing_db` replays.
+//! * Without a journal and without callers' digests, single writes go to the table without a batch.
+//!
 //! Exit code 0: it ran; 1: memory or journal is damaged; 2: the command cannot be run.
 
 #![forbid(unsafe_code)]
@@ -93,7 +96,7 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All runs of one benchmark.
+/// Runs one benchmark as often as the command says.
 fn repeat(
     settings: &Settings,
     entry: &Entry,
@@ -129,7 +132,7 @@ fn repeat(
     Ok(())
 }
 
-/// A database: empty, or what the journal holds.
+/// Opens a database: an empty one, or one with the content of the journal.
 fn open(settings: &Settings, start: Start) -> Result<Db, Failure> {
     let db = Db::new(settings.table.clone(), settings.writing)?;
     let replayed = match start {
@@ -137,7 +140,7 @@ fn open(settings: &Settings, start: Start) -> Result<Db, Failure> {
         Start::Existing => replay(settings, &db)?,
     };
     if settings.journaling == Journaling::Off && start == Start::Empty {
-        // The journal of an earlier command is no part of this database.
+        // The journal of an earlier command is not part of this database.
         journal::remove(&settings.directory)?;
     }
     Ok(match (settings.journaling, replayed) {
@@ -151,7 +154,7 @@ fn open(settings: &Settings, start: Start) -> Result<Db, Failure> {
     })
 }
 
-/// Replays the journal and prints what was read.
+/// Replays the journal and prints counts of what it read.
 fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Failure> {
     let started = Instant::now();
     let bar = progress(0);
@@ -185,7 +188,7 @@ fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Fai
     }
 }
 
-/// A progress bar on stderr; nothing is drawn if that is no terminal.
+/// A progress bar on stderr; nothing is drawn if stderr is not a terminal.
 fn progress(steps: u64) -> ProgressBar {
     let (bar, template) = match steps {
         0 => (
@@ -227,7 +230,7 @@ fn introduce(settings: &Settings) {
     println!("------------------------------------------------");
 }
 
-// The benchmarks by name, and how often each is run.
+// The benchmarks by name, and how often each one runs.
 //
 // ```text
 //   readrandom            once
@@ -248,12 +251,12 @@ struct Benchmark {
     name: &'static str,
     ground: Ground,
     work: Work,
-    /// How it changes the settings, if it does.
+    /// Changes the settings for this benchmark.
     change: fn(&mut Settings),
 }
 
 impl Benchmark {
-    /// Whether it changes the database.
+    /// Whether the benchmark changes the database.
     fn writes(&self) -> bool {
         let parts = ["fill", "overwrite", "delete", "whilewriting"];
         parts.iter().any(|part| self.name.contains(part))
@@ -268,7 +271,7 @@ struct Entry {
     runs: u32,
 }
 
-/// The number of operations of a benchmark per thread.
+/// The number of operations per thread of a benchmark.
 fn expected(settings: &Settings, name: &str) -> u64 {
     match name {
         "fillsync" | "fill100K" => settings.extent.writes / 1000,
@@ -281,7 +284,7 @@ fn expected(settings: &Settings, name: &str) -> u64 {
     }
 }
 
-/// The benchmark of a name.
+/// The benchmark with this name.
 fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
     let work = |run, operation| Work {
         run,
@@ -331,7 +334,7 @@ fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
         _ => return None,
     };
     let change: fn(&mut Settings) = match name {
-        // Each write reaches the disk.
+        // Each write is synced.
         "fillsync" => |settings| settings.writing.sync = crate::journal::Sync::EachWrite,
         _ => |_| {},
     };
@@ -348,7 +351,7 @@ fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
     })
 }
 
-/// Every benchmark.
+/// The names of all benchmarks.
 const NAMES: &[&str] = &[
     "fillseq",
     "fillrandom",
@@ -389,7 +392,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("resetstats memstats", "tables count no reads"),
 ];
 
-/// What a command runs, in order.
+/// The benchmarks of a command, in order.
 fn plan(settings: &Settings) -> Result<Vec<Entry>, Failure> {
     settings
         .benchmarks

@@ -20,7 +20,7 @@ fn until_reads(thread: &Thread<'_>) -> Until {
     Until::new(extent.duration, extent.reads)
 }
 
-/// Draws what db_bench draws to choose among databases, and then a key's number.
+/// Takes the random number with which db_bench chooses a database, and then a key's number.
 fn draw(thread: &mut Thread<'_>) -> u64 {
     thread.random.next();
     thread.random.below(thread.shared.settings.extent.num)
@@ -167,7 +167,7 @@ pub(crate) fn seek_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether this thread is the writer beside the readers: the last one.
+/// Whether this thread is the writer beside the readers, which is the last thread.
 fn writes(thread: &Thread<'_>) -> bool {
     thread.number >= thread.shared.settings.threads
 }
@@ -196,7 +196,7 @@ pub(crate) fn multi_read_while_writing(thread: &mut Thread<'_>) -> Result<(), Fa
     }
 }
 
-/// Asks the tables how many entries lie in random ranges of `batch_size` numbers.
+/// Estimates how many entries are in random ranges of `batch_size` numbers.
 pub(crate) fn approximate_stats(thread: &mut Thread<'_>) -> Result<(), Failure> {
     let settings = thread.shared.settings;
     let (num, width) = (settings.extent.num, settings.batch_size as u64);
@@ -226,7 +226,7 @@ pub(crate) fn approximate_stats(thread: &mut Thread<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Prints what the tables hold, and the counters of reads.
+/// Prints the content of the tables, and the counters of reads.
 pub(crate) fn stats(thread: &mut Thread<'_>) -> Result<(), Failure> {
     print!("{}", thread.shared.db.describe());
     Ok(())
@@ -264,7 +264,7 @@ fn checksums(thread: &mut Thread<'_>, kind: ChecksumKind) -> Result<(), Failure>
 
 // Point reads over all tables of a version, newest first.
 
-/// What a version says about a key. No benchmark writes merge operands; journals may hold some.
+/// The answer of a version for a key. No benchmark writes merge operands; a journal may hold some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// A value of this many bytes.
@@ -272,13 +272,13 @@ pub(crate) enum Answer {
     Absent,
 }
 
-/// What one table's lookup decides; `None`: the next table must be asked.
+/// The answer of one table's lookup. `None`: the next table has to be read.
 fn decide(lookup: Lookup<ValueRef<'_>, Operands<'_>>) -> Result<Option<Answer>, Error> {
     Ok(match lookup {
         Lookup::Value(value) => Some(Answer::Value(value.len())),
         Lookup::Deleted { .. } => Some(Answer::Absent),
         Lookup::NotFound => None,
-        // How operands combine is the engine's to know: here their bytes are counted.
+        // Only an engine knows how operands combine. Here their bytes are counted.
         Lookup::Merge(mut operands) => {
             let base = operands.base()?;
             let mut bytes = 0;
@@ -305,16 +305,16 @@ impl Version {
     }
 }
 
-/// Buffers of a MultiGet, kept from one to the next.
+/// Buffers of a MultiGet, reused by the next one.
 #[derive(Debug, Default)]
 pub(crate) struct MultiGet {
     answers: Vec<Option<Answer>>,
-    /// Keys that no table has decided yet, by their index in the caller's list.
+    /// Keys without an answer so far, by their index in the caller's list.
     open: Vec<usize>,
 }
 
 impl MultiGet {
-    /// The newest values of many keys, in the order asked.
+    /// The newest values of many keys, in the order of `keys`.
     pub(crate) fn get(
         &mut self,
         version: &Version,
@@ -354,37 +354,36 @@ impl MultiGet {
 //   table 1            a  b  .  .
 //   scan               a  b' .  d      the newest table's entry of a key; older ones may be deleted by a newer table
 // ```
-// * S1: of equal keys the newest table's stands; the others' cursors are moved past it.
-// * S2: an entry is shown only if no newer table deletes its key. Only tables that hold deletes are
-//   asked.
+// For equal keys, the newest table's entry is shown; the other cursors are moved past the key. An
+// entry is shown only if no newer table deletes its key. Only tables with deletes are asked.
 //
 // One thread at a time.
 
 type Cursor<'v> = paranoid_memtable::Cursor<Borrowed<'v>, AtSnapshot>;
 
-/// Where the cursors stand: all at or after the scan's key, or all at or before it.
+/// The position of the cursors: all at or after the scan's key, or all at or before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Forward,
     Backward,
 }
 
-/// A scan over all tables of a version (S1, S2).
+/// A scan over all tables of a version.
 #[derive(Debug)]
 pub(crate) struct Scan<'v> {
     version: &'v Version,
     snapshot: u64,
     /// Newest first.
     cursors: Vec<Cursor<'v>>,
-    /// A heap of the cursors that stand on an entry; the first is the one to show first.
+    /// A heap of the cursors that are at an entry. The first cursor has the entry to show next.
     heap: Vec<usize>,
     way: Way,
-    /// The key that is being passed; its memory is reused.
+    /// The key that the scan moves past; its memory is reused.
     key: Vec<u8>,
 }
 
 impl<'v> Scan<'v> {
-    /// A scan at `snapshot`; with a prefix, of the keys that begin with it.
+    /// A scan at `snapshot`. With a prefix, it covers the keys that begin with it.
     pub(crate) fn new(version: &'v Version, snapshot: u64, prefix: Option<&[u8]>) -> Self {
         let cursor = |table: &'v Held| {
             let cursor = table.cursor_at(snapshot);
@@ -404,7 +403,7 @@ impl<'v> Scan<'v> {
         }
     }
 
-    /// The entry under the scan.
+    /// The current entry of the scan.
     pub(crate) fn entry(&self) -> Result<Option<Entry<'v>>, Error> {
         match (self.cursors.as_slice(), self.heap.first()) {
             ([only], _) => only.table_entry(),
@@ -475,7 +474,7 @@ impl<'v> Scan<'v> {
         self.skip_deleted()
     }
 
-    /// Copies the key of the first cursor. `false`: no cursor stands on an entry.
+    /// Copies the key of the first cursor. `false`: no cursor is at an entry.
     fn keep_key(&mut self) -> Result<bool, Error> {
         let entry = self.entry()?;
         self.key.clear();
@@ -484,7 +483,7 @@ impl<'v> Scan<'v> {
         Ok(entry.is_some())
     }
 
-    /// Moves every cursor that stands on the copied key past it.
+    /// Moves every cursor that is at the copied key past it.
     fn pass(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
             let cursor = &mut self.cursors[top];
@@ -508,7 +507,7 @@ impl<'v> Scan<'v> {
         Ok(())
     }
 
-    /// Goes on until no newer table deletes the entry of the first cursor (S2).
+    /// Moves past entries of the first cursor while a newer table deletes them.
     fn skip_deleted(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
             let Some(entry) = self.cursors[top].table_entry()? else {
@@ -532,7 +531,7 @@ impl<'v> Scan<'v> {
         Ok(())
     }
 
-    /// Which of two cursors is shown first.
+    /// Whether the entry of cursor `a` is shown before that of cursor `b`.
     fn before(&self, a: usize, b: usize) -> Result<bool, Error> {
         let key = |at: usize| {
             self.cursors[at]

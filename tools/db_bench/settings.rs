@@ -1,4 +1,4 @@
-//! What the flags mean together.
+//! The settings that follow from the flags.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::tables::{WriteOrder, Writing};
 /// Range deletes among the puts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeDeletes {
-    /// Puts between two of them; 0: there are none.
+    /// Number of puts between two range deletes; 0: no range deletes.
     pub(crate) each: u64,
     pub(crate) after: u64,
     pub(crate) max: u64,
@@ -23,7 +23,7 @@ pub(crate) struct RangeDeletes {
     pub(crate) form: RangeForm,
 }
 
-/// How a range is deleted.
+/// The form of a range's deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeForm {
     Tombstone,
@@ -31,41 +31,41 @@ pub(crate) enum RangeForm {
     EachKey,
 }
 
-/// What is done with the journal.
+/// The use of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Journaling {
     Off,
     Write,
-    /// It is replayed and stays as it is.
+    /// The journal is replayed and not changed.
     ReadOnly,
 }
 
-/// Whether a command begins with the database of an earlier one.
+/// The content with which a command begins: none, or that of an earlier command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Empty,
     Existing,
 }
 
-/// How long a thread works.
+/// The amount of work of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) num: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) deletes: u64,
-    /// Seconds, instead of counts; 0: counts.
+    /// Seconds in place of counts; 0: counts.
     pub(crate) duration: u64,
 }
 
-/// How keys are read.
+/// The form of reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     pub(crate) batched: bool,
     pub(crate) stride: u64,
     pub(crate) seek_nexts: u64,
     pub(crate) backward: bool,
-    /// Bytes of the prefix that a scan stays in.
+    /// Bytes of the prefix within which a scan stays.
     pub(crate) prefix: Option<usize>,
 }
 
@@ -173,8 +173,8 @@ fn seed(flags: &Flags) -> (u64, Vec<String>) {
     )
 }
 
-/// The directory of the journal: the one that was asked for, the one that RocksDB's scripts set, or
-/// a default.
+/// The directory of the journal: the one that the flags name, the one that RocksDB's scripts set,
+/// or a default.
 fn directory(asked: &str) -> PathBuf {
     if !asked.is_empty() {
         return PathBuf::from(asked);
@@ -279,7 +279,7 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
         usize_of(count("prefix_size")?)?,
     );
     let whole = flags.yes("memtable_whole_key_filtering");
-    // The memory of one filter is divided among the filters that exist.
+    // The memory of one filter is divided between the filters that exist.
     let share = if whole && prefix_size > 0 {
         ratio / 2.0
     } else {

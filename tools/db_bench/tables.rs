@@ -3,12 +3,11 @@
 //! ```text
 //!   version   [ active | frozen | frozen | ... ]    newest first; replaced as a whole when the active table is full
 //! ```
-//! * T1: every sequence number of a table is larger than every one of the tables after it: writers
-//!   take their numbers and write under the read side of one lock, and the active table changes
-//!   under its write side.
-//! * T2: so the first table that knows a key, or that deletes it, has the answer.
+//! Every sequence number of a table is larger than all of the tables after it, because writers
+//! take their numbers and write under the read side of one lock, and the active table changes under
+//! its write side. So the first table that knows a key, or deletes it, has the answer.
 //!
-//! Any number of sessions, one a thread. A read sees every write that returned before it began.
+//! Any number of sessions, one per thread. A read sees every write that returned before it began.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -50,7 +49,7 @@ pub(crate) enum WriteOrder {
     OneAtATime,
 }
 
-/// How writes are made.
+/// The form of writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing {
     pub(crate) sync: Sync,
@@ -59,7 +58,7 @@ pub(crate) struct Writing {
     pub(crate) batch_protection: u8,
 }
 
-/// The table that is written, and the number of tables before it.
+/// The active table, and the number of tables before it.
 #[derive(Debug)]
 struct Active {
     table: MemTable,
@@ -71,9 +70,9 @@ struct Active {
 pub(crate) struct Db {
     active: RwLock<Active>,
     version: Mutex<Arc<Version>>,
-    /// Changes whenever the version does.
+    /// Changes with each new version.
     generation: AtomicU64,
-    /// The last sequence number that was given out.
+    /// The last sequence number that a writer took.
     sequence: AtomicU64,
     journal: Option<Mutex<Journal>>,
     turn: Mutex<()>,
@@ -131,13 +130,12 @@ impl Db {
         }
     }
 
-    /// An empty batch with the caller's digests that the settings ask for.
+    /// An empty batch, with the caller's digests if the settings say so.
     pub(crate) fn batch(&self) -> WriteBatch {
         WriteBatch::with_protection(self.writing.batch_protection).unwrap_or_default()
     }
 
-    /// Freezes the active table if it is still the one of that number, and makes an empty one
-    /// active.
+    /// Freezes the active table if it still has this number, and makes an empty one active.
     fn rotate(&self, number: u64) -> Result<(), Failure> {
         let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
         if active.number != number {
@@ -167,7 +165,7 @@ impl Db {
         let number = {
             let active = self.active();
             let last = (batch.sequence() + batch.len() as u64).saturating_sub(1);
-            // ORDERING: Relaxed: one thread replays, before there are others.
+            // ORDERING: Relaxed: one thread replays, before other threads start.
             self.sequence.store(last, Ordering::Relaxed);
             let failed = |error| Failure::of_table("replaying the journal", &error);
             active
@@ -182,14 +180,14 @@ impl Db {
         self.rotate(number)
     }
 
-    /// The last sequence number that was given out: later writes have larger ones.
+    /// The last sequence number that a writer took. Later writes have larger ones.
     pub(crate) fn snapshot(&self) -> u64 {
-        // ORDERING: Relaxed: a thread that knows that a write returned learned it through something
-        // that orders both.
+        // ORDERING: Relaxed: a thread that knows that a write returned has learned it through
+        // something that orders both.
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// What each table holds, the active one first.
+    /// Counts and sizes of each table, the active one first.
     pub(crate) fn describe(&self) -> String {
         let version = Arc::clone(&locked(&self.version));
         let mut text = String::from("\n** Tables, the active one first **\n");
@@ -208,7 +206,7 @@ impl Db {
     }
 }
 
-/// One write.
+/// A single write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Op<'a> {
     Put(&'a [u8], &'a [u8]),
@@ -216,7 +214,7 @@ pub(crate) enum Op<'a> {
     DeleteRange(&'a [u8], &'a [u8]),
 }
 
-/// What a writer adds in one step.
+/// The entries that a writer adds in one step.
 #[derive(Debug)]
 enum Load<'a> {
     One(Op<'a>),
@@ -232,11 +230,11 @@ pub(crate) struct Session<'a> {
     /// The writer, with the number of its table.
     writer: Option<(u64, Writer)>,
     batch: WriteBatch,
-    /// Bytes written since the table was last asked whether it is full.
+    /// Bytes written since the last check whether the table is full.
     unchecked: usize,
 }
 
-/// Bytes that a session writes before it asks again whether the table is full.
+/// Bytes that a session writes between two checks whether the table is full.
 const CHECK_EACH: usize = 4096;
 
 impl<'a> Session<'a> {
@@ -306,10 +304,10 @@ impl<'a> Session<'a> {
 }
 
 impl Load<'_> {
-    /// Takes sequence numbers and writes the journal, one step at a time for all threads. Returns
-    /// the first number.
+    /// Takes sequence numbers and writes to the journal, one thread at a time. Returns the first
+    /// number.
     fn log(&mut self, db: &Db) -> Result<u64, Failure> {
-        // ORDERING: Relaxed: only the numbers must differ; the lock of the active table orders them
+        // ORDERING: Relaxed: the numbers must only differ; the lock of the active table orders them
         // between tables.
         match (&db.journal, self) {
             (Some(journal), Load::Batch(batch)) => {

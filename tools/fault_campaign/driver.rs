@@ -1,4 +1,4 @@
-//! Workers under a watchdog, and the report of what they found.
+//! Runs workers under a watchdog, and reports what they found.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use crate::{Mode, Options, Stage, stages};
 
 /// Faults that one worker process runs.
 const RANGE: u64 = 4000;
-/// A worker that reports nothing for this long hangs.
+/// A worker without a report for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn stage_of(stages: &[Stage], number: u64) -> &Stage {
@@ -41,7 +41,7 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) {
                     Some(verdict) => Line::of(number, area, kind, &verdict),
                     None => Line::failed(number, "panic"),
                 };
-                // The campaign ends a worker that it does not hear from.
+                // The campaign ends a worker that sends no report.
                 let _ = writeln!(out, "{}", line.encode()).and_then(|()| out.flush());
             };
             stage.run_stretches(number..end, report).unwrap();
@@ -95,7 +95,7 @@ pub(crate) fn campaign(options: &Options) -> Report {
                 let next = || ranges.lock().unwrap().pop_front();
                 while let Some((from, to)) = next() {
                     supervise(&words, from, to, |line| {
-                        // Sending fails only once the campaign is over.
+                        // Sending fails only after the end of the campaign.
                         let _ = lines.send(line);
                     });
                 }
@@ -112,11 +112,11 @@ pub(crate) fn campaign(options: &Options) -> Report {
 
 fn collect(report: &mut Report, results: &Receiver<Line>, total: u64) {
     let started = Instant::now();
-    let mut told = started;
+    let mut shown = started;
     for (done, line) in results.iter().enumerate() {
         report.add(&line);
-        if told.elapsed() > Duration::from_secs(2) {
-            told = Instant::now();
+        if shown.elapsed() > Duration::from_secs(2) {
+            shown = Instant::now();
             let (done, spent) = (done as f64 + 1.0, started.elapsed().as_secs_f64());
             let left = spent * (total as f64 - done) / done;
             eprint!(
@@ -133,7 +133,7 @@ fn collect(report: &mut Report, results: &Receiver<Line>, total: u64) {
     );
 }
 
-/// Runs a range in workers. After a fault that ends or hangs its worker, a new one goes on with the
+/// Runs a range in workers. If a fault ends or hangs its worker, a new worker continues with the
 /// next fault.
 fn supervise(words: &[String], mut from: u64, to: u64, mut report: impl FnMut(Line)) {
     while from < to {
@@ -187,8 +187,8 @@ pub(crate) enum Class {
     Silent,
     Crash,
     Hang,
-    /// A wrong answer that the fault model admits: two places at once, one of them by a lost write;
-    /// or a table with fewer protection bytes than the campaign's.
+    /// A wrong answer that the fault model admits: two places were damaged at once, one of them by
+    /// a lost write; or the table has fewer protection bytes than the campaign.
     Admitted,
 }
 
@@ -203,7 +203,7 @@ impl Class {
     ];
 }
 
-/// The result of one fault on its way from a worker.
+/// The result of one fault, which a worker sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) number: u64,
@@ -212,7 +212,7 @@ pub(crate) struct Line {
     class: Class,
     keys: usize,
     beyond: usize,
-    /// Keys before a damaged entry that answered `Corruption`.
+    /// Keys before a damaged entry that returned `Corruption`.
     fronts: usize,
     text: String,
 }
@@ -245,7 +245,7 @@ impl Line {
         }
     }
 
-    /// A fault whose operations panicked, or could not begin.
+    /// The result of a fault whose operations panicked or could not begin.
     fn failed(number: u64, text: &str) -> Line {
         Line {
             text: text.into(),
@@ -253,7 +253,7 @@ impl Line {
         }
     }
 
-    /// A fault that ended its worker.
+    /// The result of a fault that ended its worker.
     fn lost(number: u64, class: Class) -> Line {
         let (area, kind) = ("unknown".to_string(), "unknown".to_string());
         let text = "the worker ended or hung".into();
@@ -307,9 +307,9 @@ impl Line {
 struct Tally {
     classes: [u64; 6],
     spread: u64,
-    /// Faults after which a key before a damaged entry answered `Corruption` as well.
+    /// Faults after which a key before a damaged entry returned `Corruption` too.
     fronts: u64,
-    /// The largest number of keys that answered with an error after one fault.
+    /// The largest number of keys that returned an error after one fault.
     keys_most: usize,
 }
 
@@ -322,8 +322,8 @@ impl Tally {
     }
 }
 
-/// Random faults of one region and kind, without `checksum_on_seek` and with it, and those after
-/// which a key before a damaged entry answered `Corruption`.
+/// Random faults of one region and kind, without and with `checksum_on_seek`, and those after which
+/// a key before a damaged entry returned `Corruption`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     faults: [u64; 2],
@@ -338,12 +338,12 @@ pub(crate) struct Report {
     areas: BTreeMap<String, Tally>,
     /// Random faults by region and kind.
     cells: BTreeMap<(String, String), Cell>,
-    /// Where stages of random faults begin and end, and whether their tables verify every node of a
-    /// seek.
+    /// The first and last fault of each stage of random faults, and whether its tables verify every
+    /// node of a seek.
     random: Vec<(Range<u64>, bool)>,
-    /// Stages of tables with fewer protection bytes than the campaign's, with that number of bytes.
+    /// Stages of tables with fewer protection bytes than the campaign, and that number of bytes.
     fewer: Vec<(Range<u64>, u8)>,
-    /// By protection bytes: faults and wrong answers.
+    /// Faults and wrong answers by protection bytes.
     widths: BTreeMap<u8, (u64, u64)>,
     /// The command line.
     words: Vec<String>,
@@ -365,7 +365,8 @@ impl Report {
             report.excluded = stage.excluded;
             report.entries = options.small();
         }
-        // Each region at its largest size: with filters and index, and with what a freeze adds.
+        // Each region at its largest size: with filters and index, and with the additions of a
+        // freeze.
         for stage in stages {
             if stage.shape.protection < options.protection {
                 let range = stage.first..stage.first + stage.count;
@@ -386,7 +387,7 @@ impl Report {
         report
     }
 
-    /// An undamaged table must be silent.
+    /// Counts the verdict on an undamaged table, which must report nothing.
     pub(crate) fn control(&mut self, verdict: &Verdict) {
         let clean = !verdict.detected && verdict.wrong.is_none() && verdict.endless.is_none();
         self.controls_failed += u64::from(!clean);
@@ -467,8 +468,8 @@ impl Report {
         )
     }
 
-    /// Whether the contract held: at 8 protection bytes nothing at all may go wrong, below that no
-    /// crash and no hang.
+    /// Whether the contract held: with 8 protection bytes nothing may go wrong, with fewer there is
+    /// no crash and no hang.
     pub(crate) fn acceptable(&self, options: &Options) -> bool {
         let [_, _, silent, crash, hang, _] = self.all.classes;
         let fatal = crash + hang + self.controls_failed;
@@ -524,7 +525,7 @@ impl Report {
         println!("{}", self.summary());
     }
 
-    /// Wrong answers to two faults at once, if there are any.
+    /// Wrong answers after two faults at once, if there are any.
     fn admitted(&self) -> Option<u64> {
         let sum = self
             .areas
@@ -592,8 +593,8 @@ impl Report {
         }
     }
 
-    /// Compares the silent faults in entry bytes with the number that the width of the digests lets
-    /// one expect.
+    /// Compares the number of silent faults in entry bytes with the number that follows from the
+    /// width of the digests.
     fn print_rates(&self, protection: u8) {
         let own = ["header", "key", "value", "digests"];
         let entry = |area: &&String| own.iter().any(|name| area.ends_with(&format!(" {name}")));

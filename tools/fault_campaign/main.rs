@@ -1,17 +1,17 @@
-//! Damages every byte of a memtable, or loses a write to it, and checks what every public function
-//! answers.
+//! Damages every byte of a memtable, or loses a write to it, and checks the answers of every public
+//! function.
 //!
 //! ```text
 //!   cargo run --release --features fault-injection --example fault_campaign -- --help
 //! ```
-//! Faults are numbered. Worker processes run ranges of them and report each one; a crash, or 30
-//! seconds without a report, is counted for the fault that was being run, and another worker goes
-//! on after it. What went wrong is printed with the command that runs that fault again.
+//! Faults are numbered. Worker processes run ranges of them and report each one. A crash, or 30
+//! seconds without a report, counts for the fault that was run, and another worker continues after
+//! it. A failure is printed with the command that runs the fault again.
 
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "an example that cannot go on panics"
+    reason = "an example that cannot continue panics"
 )]
 
 mod driver;
@@ -50,10 +50,10 @@ fn main() -> ExitCode {
     }
 }
 
-// What the command line asks for.
+// The command line and its options.
 
-/// Damages every byte of a memtable, or loses a write to it, and checks what every public function
-/// answers.
+/// Damages every byte of a memtable, or loses a write to it, and checks the answers of every public
+/// function.
 #[derive(Debug, Parser)]
 #[command(name = "fault_campaign")]
 struct Arguments {
@@ -115,7 +115,7 @@ impl Which {
 #[derive(Debug, Clone)]
 struct Options {
     short: bool,
-    /// Whether nothing but stretches is tried.
+    /// Whether only stretches are tried.
     stretches: bool,
     protection: u8,
     on_seek: Vec<bool>,
@@ -135,7 +135,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the command line; help, and what is wrong with it, end the program.
+    /// Reads the command line; help, and an error in it, end the program.
     fn parse() -> Options {
         let given = Arguments::parse();
         let asked = |kind: &Kind| {
@@ -214,11 +214,11 @@ enum Equipment {
 struct Stage {
     mode: Mode,
     shape: Shape,
-    /// When the table is frozen: before the damage or after it.
+    /// Whether the table is frozen before the damage or after it.
     frozen: Frozen,
     model: Model,
     map: Map,
-    /// Number of its first fault, and how many there are.
+    /// Number of the first fault, and count of faults.
     first: u64,
     count: u64,
     /// For bits that are flipped in turn: the distance between two of them, and the first one.
@@ -240,14 +240,14 @@ struct Plan {
     count: u64,
 }
 
-/// How a plan is run.
+/// The circumstances of a plan.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     on_seek: bool,
     frozen: Frozen,
 }
 
-/// Entries of a table that was just begun.
+/// Number of entries of a young table.
 const YOUNG: usize = 5;
 
 /// Every stage of the campaign.
@@ -368,7 +368,7 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
     plans
 }
 
-/// Faults in tables that protect their entries less than the campaign's.
+/// Faults in tables with fewer protection bytes than the campaign.
 fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
     let small = Plan {
         mode: Mode::Random,
@@ -391,7 +391,7 @@ fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
         .collect()
 }
 
-/// How many random faults of each kind the stages have for each area.
+/// Number of random faults of each kind in the stages, for each area.
 fn planned(options: &Options, stages: &[Stage]) -> BTreeMap<(Area, Kind), u64> {
     let mut had: BTreeMap<(Area, Kind), u64> = BTreeMap::new();
     let full =
@@ -406,7 +406,7 @@ fn planned(options: &Options, stages: &[Stage]) -> BTreeMap<(Area, Kind), u64> {
     had
 }
 
-/// Adds stages for the regions and kinds that have fewer random faults than the options ask for.
+/// Adds stages for the regions and kinds with fewer random faults than the options request.
 fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     let accelerators = if options.accelerators.contains(&true) {
         Accelerators::Filters
@@ -481,9 +481,9 @@ const CHECKED: u64 = 3;
 const TURN: u64 = 50;
 
 /// The distance between two flipped bits, and the first one. Every bit is flipped once with
-/// `checksum_on_seek` off and once with it on: with one setting half of them in the mutable table
-/// and half in the frozen one, with the other setting the other halves. In the short form every bit
-/// is flipped once.
+/// `checksum_on_seek` off and once with it on. With one setting half of the bits are flipped in the
+/// mutable table and half in the frozen one; with the other setting the halves are exchanged. In
+/// the short form every bit is flipped once.
 fn stride(options: &Options, Setting { on_seek, frozen }: Setting) -> (u64, u64) {
     let frozen = u64::from(frozen == Frozen::Before);
     if options.short && options.on_seek.len() > 1 {
@@ -527,7 +527,7 @@ impl Stage {
         drop(injector);
         let stride = stride(options, setting);
         let turns = (map.bits - stride.1).div_ceil(stride.0);
-        // With order checks each region and kind has its turns, also in the short form.
+        // With order checks each region and kind gets its faults, also in the short form.
         let least = if plan.order_checks {
             map.cells.len() as u64 * CHECKED
         } else {

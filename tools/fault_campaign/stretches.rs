@@ -7,14 +7,14 @@ use crate::damage::Frozen;
 use crate::damage::model::{Accelerators, Size};
 use crate::{Mode, Options, Plan, Setting};
 
-/// Stretches in the long form.
+/// Number of stretches in the long form.
 pub(crate) const LONG: u64 = 300_000;
 
 /// Entries of each table.
 const ENTRIES: usize = 150;
 
-/// Write buffers; filters of two lines to as many as a share of 0.02 is; how much longer values
-/// are; and the share of all faults: smaller where tables are larger.
+/// Sizes of write buffers, with filters of two lines or more, up to a share of 0.02; the factor by
+/// which values are longer; and the share of all faults, which is smaller for larger tables.
 const SIZES: [(Size, u64); 9] = [
     (
         Size {
@@ -90,7 +90,7 @@ const SIZES: [(Size, u64); 9] = [
     ),
 ];
 
-/// All stretches, of the short form a tenth as many as there are other random faults.
+/// All stretches. The short form has a tenth of the number of other random faults.
 pub(crate) fn plans(options: &Options) -> Vec<(Plan, Setting)> {
     let count = match (options.stretches, options.short) {
         (true, _) => options.faults,

@@ -1,7 +1,7 @@
-// RocksDB's own MemTable behind a flat C face.
+// C functions over RocksDB's own MemTable.
 //
-// Every function does a whole slice of work, so that no call from Rust stands inside the time of a single operation.
-// Keys and values come as flat arrays of equal lengths. What is read is folded into a hash as the Rust side folds it.
+// Every function does a whole slice of work, so that the time of a single operation has no call from Rust.
+// Keys and values are flat arrays of equal lengths. What is read is folded into a hash, by the same function as in Rust.
 // A status that is not the expected one ends the process: a benchmark of wrong answers is worth nothing.
 
 #include <algorithm>
@@ -65,7 +65,7 @@ struct Peer {
         buffer(0),
         protection(wanted.protection_bytes),
         concurrent(wanted.concurrent != 0) {
-    // As a database sets it (db/column_family.cc, SanitizeCfOptions).
+    // The value that a database sets (db/column_family.cc, SanitizeCfOptions).
     mutable_options.arena_block_size = std::min<size_t>(size_t{1} << 20, options.write_buffer_size / 8);
     table = new MemTable(comparator, immutable, mutable_options, &buffer, kMaxSequenceNumber, 0);
     table->Ref();
@@ -124,7 +124,7 @@ uint64_t Fold(uint64_t hash, const char* value, size_t len) {
   return Rotate(hash, 7) ^ first ^ Rotate(last, 32);
 }
 
-// One get at the newest snapshot, as DBImpl::GetImpl asks a memtable.
+// One get at the newest snapshot, with the calls of DBImpl::GetImpl.
 uint64_t GetOne(Peer* peer, const ReadOptions& read, const Slice& key, std::string* value, uint64_t hash) {
   LookupKey lookup(key, kMaxSequenceNumber);
   Status status;
@@ -176,14 +176,14 @@ void* peers_new(const PeersOptions* options) { return new Peer(*options); }
 
 void peers_free(void* peer) { delete static_cast<Peer*>(peer); }
 
-// Blocks of the arena, and the part of them that is in use.
+// Bytes of the arena's blocks, and the part of them that is in use.
 void peers_memory(void* peer, uint64_t* allocated, uint64_t* used) {
   MemTable* table = static_cast<Peer*>(peer)->table;
   *allocated = table->MemoryAllocatedBytes();
   *used = table->ApproximateMemoryUsage();
 }
 
-// Sizes of the classes that the shim and the library must agree about, as the shim sees them.
+// Sizes in the shim of the classes that must be equal in the library.
 size_t peers_sizes(uint64_t* sizes, size_t room) {
   const uint64_t all[] = {sizeof(MemTable), sizeof(Options), sizeof(ImmutableOptions), sizeof(MutableCFOptions)};
   const size_t count = sizeof(all) / sizeof(all[0]);
@@ -238,7 +238,7 @@ uint64_t peers_get(void* from, const uint8_t* keys, size_t key_len, size_t count
   return hash;
 }
 
-// As DBImpl::MultiGetCommon asks a memtable: sorted keys, a context a batch.
+// The calls of DBImpl::MultiGetCommon: sorted keys, one context per batch.
 uint64_t peers_multi_get(void* from, const uint8_t* keys, size_t key_len, size_t count, size_t batch) {
   Peer* peer = static_cast<Peer*>(from);
   ReadOptions read;
@@ -316,7 +316,7 @@ uint64_t peers_scan(void* from, const uint8_t* key, size_t key_len, size_t steps
   return hash;
 }
 
-// After each put, so many gets.
+// After each put, this many gets.
 uint64_t peers_mix(void* from, const PeersEntries* entries, const uint8_t* keys, size_t gets) {
   Peer* peer = static_cast<Peer*>(from);
   ReadOptions read;
@@ -333,7 +333,7 @@ uint64_t peers_mix(void* from, const PeersEntries* entries, const uint8_t* keys,
   return hash;
 }
 
-// Range deletes of [starts[i], ends[i]); after each, so many gets.
+// Range deletes of [starts[i], ends[i]); after each, this many gets.
 uint64_t peers_delete_ranges(void* from, const uint8_t* starts, const uint8_t* ends, const uint64_t* sequences,
                              const uint8_t* keys, size_t gets, size_t key_len, size_t count) {
   Peer* peer = static_cast<Peer*>(from);
@@ -350,8 +350,8 @@ uint64_t peers_delete_ranges(void* from, const uint8_t* starts, const uint8_t* e
   return hash;
 }
 
-// What follows says by a number whether it went well, for a subject whose registers were damaged: 0, or 2 for a status that is no
-// success. 1 is a key that is not there.
+// The functions below are for a subject whose registers were damaged. They return 0, or 1 for an absent key, or 2 for a status
+// other than success.
 
 int32_t faults_put(void* to, const PeersEntries* entries, uint8_t promise) {
   Peer* peer = static_cast<Peer*>(to);
@@ -402,7 +402,7 @@ int32_t faults_walk(void* from, uint8_t backward, void* context,
   return iterator->status().ok() ? 0 : 2;
 }
 
-// As the switch to a new memtable does it: fragments are built once, then the table is read as immutable.
+// The calls of a switch to a new memtable: fragments are built once, then the table is read as immutable.
 void peers_freeze(void* which) {
   Peer* peer = static_cast<Peer*>(which);
   peer->table->ConstructFragmentedRangeTombstones();
@@ -410,7 +410,7 @@ void peers_freeze(void* which) {
   peer->frozen = true;
 }
 
-// The sum of the checksums of `count` blocks, `passes` times, as they stand in a block trailer; `kind` as in a file footer.
+// The sum of the checksums of `count` blocks, `passes` times, in the form of a block trailer; `kind` is the number in a file footer.
 uint64_t peers_checksum(uint8_t kind, const uint8_t* data, size_t len, size_t count, size_t passes) {
   uint64_t sum = 0;
   for (size_t pass = 0; pass < passes; ++pass) {

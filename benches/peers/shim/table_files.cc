@@ -1,4 +1,4 @@
-// RocksDB's table files behind a flat C face: its own flush, its reader, its ingestion.
+// C functions over RocksDB's table files: its own flush, its reader, its ingestion.
 //
 // A status that is not the expected one ends the process: a benchmark of wrong answers is worth nothing.
 
@@ -72,7 +72,7 @@ uint64_t Word(const char* at) {
   return word;
 }
 
-// As the Rust side folds a value of at least 8 bytes.
+// Folds a value of at least 8 bytes, by the same function as in Rust.
 uint64_t Fold(uint64_t hash, const Slice& value) {
   hash = hash << 7 | hash >> 57;
   uint64_t last = Word(value.data() + value.size() - 8);
@@ -113,7 +113,7 @@ struct Database {
   std::vector<const Snapshot*> snapshots;
 };
 
-// At a snapshot by its place, or at the end.
+// Reads at the snapshot with this index, or at the end.
 ReadOptions At(const Database& database, size_t snapshot) {
   ReadOptions options;
   options.snapshot = snapshot < database.snapshots.size() ? database.snapshots[snapshot] : nullptr;
@@ -186,7 +186,7 @@ void peers_db_add(void* opaque, uint8_t family, uint8_t kind, const uint8_t* key
   }
 }
 
-// Writes the batch and begins another one. Passes on what was written, with its first number. A snapshot keeps older versions.
+// Writes the batch and begins another one. Passes its bytes, with its first number, to the caller. A snapshot keeps older versions.
 void peers_db_write(void* opaque, uint8_t snapshot, void* context, void (*take)(void*, const char*, size_t)) {
   auto* database = static_cast<Database*>(opaque);
   WriteOptions options;
@@ -260,7 +260,7 @@ uint64_t peers_reader_all(void* opaque, uint64_t* count) {
   return hash;
 }
 
-// Gets of `count` keys of one length; absent ones change nothing in the hash.
+// Gets of `count` keys of one length; absent ones do not change the hash.
 uint64_t peers_reader_get(void* opaque, const uint8_t* keys, size_t key_len, size_t count) {
   SstFileReader& file = static_cast<Reader*>(opaque)->file;
   ReadOptions options;

@@ -1,4 +1,4 @@
-// RocksDB's whole write path behind a flat C face: DB::Write into a memtable that is never flushed.
+// C functions over RocksDB's whole write path: DB::Write into a memtable that is never flushed.
 //
 // A status that is not the expected one ends the process: a benchmark of wrong answers is worth nothing.
 
@@ -30,7 +30,7 @@ Slice Part(const uint8_t* bytes, size_t len, size_t at) {
   return Slice(reinterpret_cast<const char*>(bytes) + at * len, len);
 }
 
-// As the Rust side folds a value of at least 8 bytes.
+// Folds a value of at least 8 bytes, by the same function as in Rust.
 uint64_t Folded(uint64_t hash, const std::string& value) {
   uint64_t first, last;
   std::memcpy(&first, value.data(), 8);
@@ -62,7 +62,7 @@ void* peers_path_open(const char* folder, uint64_t write_buffer_size, uint8_t pr
 
 void peers_path_free(void* db) { delete static_cast<DB*>(db); }
 
-// Batches of so many entries, with or without digests.
+// Batches of this many entries, with or without digests.
 void* peers_path_batches(const uint8_t* keys, size_t key_len, const uint8_t* values, size_t value_len, size_t count,
                          size_t batch, uint8_t protection) {
   auto written = std::make_unique<Written>();
@@ -87,7 +87,7 @@ void peers_path_write(void* db, void* batches, uint8_t logged) {
   }
 }
 
-// Batches of so many entries, each made in the memory of the one before it and then written. `log`: 0 none, 1 each write
+// Batches of this many entries, each made in the memory of the one before it and then written. `log`: 0 none, 1 each write
 // is in the log's file before it returns, 2 it is synced.
 void peers_path_put(void* db, const uint8_t* keys, size_t key_len, const uint8_t* values, size_t value_len,
                     size_t count, size_t batch, uint8_t protection, uint8_t log) {

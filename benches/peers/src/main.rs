@@ -1,4 +1,4 @@
-//! All rivals side by side in one process, over the same keys and rounds.
+//! Runs all rivals side by side in one process, over the same keys and rounds.
 //!
 //! ```text
 //!   cd benches/peers
@@ -8,18 +8,23 @@
 //!   options: --entries 250000,1000000 --keys 16 --values 100 --rounds 15 --slice 20000
 //!            --rows insert,get,...  --candidates ours,rocksdb,...  --date 2026-01-31 --name laptop (writes a record)
 //! ```
-//! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the
-//! same work, and what counts is the median over the rounds of the ratio inside a round. One thread
-//! is timed by its own processor time, several at once, at the largest size, by the clock.
-//! `cargo run --release -- published` runs the command lines that were published with five changes
-//! of RocksDB through the example db_bench, `cargo run -- picture` writes the pictures of
-//! the README and the guide from the newest records.
-//! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB
-//! (see `tables`). `cargo run --release -- tails` times each insert by itself (see `tails`),
-//! `-- set` measures a set (see `set`), `-- threads` tables and sets at 1 to 16 threads (see
-//! `threads`), `-- writes` counts shared stores (see `writes`). New memory is warm (see
-//! `work::Ballast`). All tables must come to the same hash of what they read.
-//! `PARANOID_BENCH_SMOKE=1` only shows that it runs.
+//! Times drift with the state of the machine, ratios hardly do. A round gives each table a slice of
+//! the same work, and the result is the median over the rounds of the ratio inside a round. One
+//! thread is timed by its own processor time. Several at once, at the largest size, are timed by
+//! the clock. All tables must have the same hash of what they read. New memory is warm (see
+//! `work::Ballast`). `PARANOID_BENCH_SMOKE=1` only shows that the program runs.
+//!
+//! The subcommands are:
+//!
+//! * `published` runs the published command lines of five changes of RocksDB through the example
+//!   db_bench.
+//! * `picture` writes the pictures of the README and the guide from the newest records.
+//! * `tables` (with `--features rocksdb`) writes and reads table files beside RocksDB (see
+//!   `tables`).
+//! * `tails` times each insert by itself (see `tails`).
+//! * `set` measures a set (see `set`).
+//! * `threads` measures tables and sets at 1 to 16 threads (see `threads`).
+//! * `writes` counts shared stores (see `writes`).
 
 mod picture;
 mod published;
@@ -46,7 +51,7 @@ use clap::{Parser, Subcommand};
 use rivals::{Candidate, Room};
 use work::{KeyShape, Shape};
 
-/// What was asked for.
+/// The arguments of the program.
 #[derive(Debug, Clone, Parser)]
 #[command(
     about = "Rivals side by side in one process",
@@ -55,7 +60,7 @@ use work::{KeyShape, Shape};
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Sizes of the tables.
+    /// Numbers of entries of the tables.
     #[arg(long, value_delimiter = ',', default_value = "250000")]
     entries: Vec<u64>,
     #[arg(long, value_enum, default_value = "16")]
@@ -74,7 +79,7 @@ pub struct Arguments {
     /// Only candidates whose names contain one of these.
     #[arg(long, alias = "lanes", value_delimiter = ',')]
     candidates: Vec<String>,
-    /// Day of the record; without one nothing is written.
+    /// The day of the record. Without a day no record is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
@@ -90,20 +95,20 @@ pub struct Arguments {
 enum Command {
     /// Runs published db_bench command lines and keeps a record.
     Published(published::Arguments),
-    /// Table files beside RocksDB's: both ways, and what they cost.
+    /// Writes and reads table files beside RocksDB: checks both ways, and measures costs.
     #[cfg(feature = "rocksdb")]
     Tables(tables::Arguments),
     /// Times each insert by itself.
     Tails(tails::Arguments),
-    /// A set beside plain tables and RocksDB's whole write path.
+    /// Measures a set beside plain tables and RocksDB's whole write path.
     Set(set::Arguments),
     /// Counts which cache lines several threads write, under valgrind.
     Writes(writes::Arguments),
-    /// Tables and sets at 1 to 16 threads: rates, sleeps, processor time.
+    /// Measures tables and sets at 1 to 16 threads: rates, sleeps, processor time.
     Threads(threads::Arguments),
     /// Writes the pictures of the README and the guide from the newest records.
     Picture,
-    /// Is the subject of `tools/register_faults`: an operation on RocksDB's table, and a seed.
+    /// Runs as the subject of `tools/register_faults`: an operation on RocksDB's table, and a seed.
     #[cfg(feature = "rocksdb")]
     Subject { operation: String, seed: u64 },
 }
@@ -157,13 +162,13 @@ impl Arguments {
         Candidate::all().into_iter().filter(asked).collect()
     }
 
-    /// Whether a row was asked for.
+    /// Whether the arguments select a row.
     fn wants(&self, row: &str) -> bool {
         self.rows.is_empty() || self.rows.iter().any(|part| row.contains(part.as_str()))
     }
 
-    /// Whether rows of several threads are made: at the largest size, unless other rows alone were
-    /// asked for.
+    /// Whether to make rows of several threads: at the largest size, unless the arguments select
+    /// only other rows.
     fn wants_threads(&self, entries: u64) -> bool {
         let asked = self.rows.is_empty() || self.rows.iter().any(|part| part.contains("threads"));
         asked && self.entries.iter().max() == Some(&entries)
@@ -211,8 +216,8 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resident bytes per entry of a table in a process of its own; `None` where the system does not
-/// tell.
+/// Resident bytes per entry of a table in a process of its own. `None`: the system does not report
+/// them.
 fn resident_of_child(arguments: &Arguments, candidate: Candidate, entries: u64) -> Option<f64> {
     use clap::ValueEnum;
     let keys = arguments.keys.to_possible_value()?.get_name().to_owned();

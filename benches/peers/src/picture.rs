@@ -1,5 +1,5 @@
-//! The pictures of the newest records: draws the README's of rivals, and takes the guide's from the
-//! record of threads. Nothing is measured here.
+//! Writes the pictures of the newest records: draws the README's picture of rivals, and copies the
+//! guide's from the record of threads. Measures nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use measure::Record;
 
 use crate::record;
 
-/// Entries of the tables that the picture is about.
+/// Number of entries of the tables in the picture.
 const SHOWN_AT: u64 = 250_000;
 
 /// Writes `docs/pictures/speed.svg` and `docs/pictures/threads.svg`.
@@ -31,7 +31,7 @@ pub fn write() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The newest record whose name ends so: names begin with their dates.
+/// The newest record whose name ends with `ending`. Names begin with their dates.
 fn newest(folder: &Path, ending: &str) -> anyhow::Result<PathBuf> {
     let entries = std::fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
     let paths = entries.iter().map(std::fs::DirEntry::path);

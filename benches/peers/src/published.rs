@@ -1,5 +1,5 @@
-//! Runs the published command lines of five changes of RocksDB through the example db_bench, and in
-//! turns with it through another db_bench if one is given. Keeps what they print.
+//! Runs the published command lines of five changes of RocksDB through the example db_bench. If
+//! another db_bench is given, both take turns. Keeps what they print.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::record;
 
-/// What was asked for.
+/// The arguments of `published`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Day of the record; without one nothing is written.
+    /// The day of the record. Without a day no record is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
@@ -25,22 +25,22 @@ pub struct Arguments {
     /// Divides the numbers of keys, reads and writes of the command lines.
     #[arg(long, default_value_t = 1)]
     divide: u64,
-    /// How often each command line is run.
+    /// Number of runs of each command line.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// RocksDB's db_bench, to be run beside ours.
+    /// RocksDB's db_bench, to run beside this repository's.
     #[arg(long)]
     rocksdb: Option<PathBuf>,
-    /// Ours (default: the release build of the example).
+    /// This repository's db_bench (default: the release build of the example).
     #[arg(long)]
     ours: Option<PathBuf>,
-    /// Where the databases are put (default: under the temporary directory).
+    /// The folder of the databases (default: under the temporary directory).
     #[arg(long)]
     place: Option<PathBuf>,
 }
 
 impl Arguments {
-    /// The command that repeats the run, whatever the paths of programs and databases.
+    /// The command that repeats the run, without the paths of programs and databases.
     fn repeatable(&self) -> String {
         let mut words = format!(
             "cargo run --release -- published --divide {} --rounds {}",
@@ -59,17 +59,17 @@ impl Arguments {
     }
 }
 
-/// What was measured.
+/// The figures of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Published {
     pub environment: Environment,
     pub divided_by: u64,
     pub rounds: usize,
-    /// The load (processes that want a processor, averaged over a minute) before and after the run,
-    /// where the system tells.
+    /// The load before and after the run (processes that want a processor, averaged over a minute).
+    /// `None`: the system does not report it.
     #[serde(default)]
     pub load: Option<[f64; 2]>,
-    /// Program of each candidate, as it names itself.
+    /// The program of each candidate, by the name that it prints.
     #[serde(alias = "lanes")]
     pub candidates: Vec<String>,
     pub commands: Vec<Measured>,
@@ -85,18 +85,18 @@ fn load() -> Option<f64> {
         .ok()
 }
 
-/// One command line.
+/// The figures of one command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub change: String,
     pub words: String,
     /// Words that were added to make it smaller.
     pub added: String,
-    /// By candidate; `None` where the program refused.
+    /// By candidate. `None`: the program refused the command line.
     pub results: Vec<Option<Vec<Results>>>,
 }
 
-/// Command lines: change and words. The middle column is for short runs of the tests.
+/// The command lines: change and words. The middle column is for short runs of the tests.
 fn commands() -> Vec<(&'static str, &'static str)> {
     let text = include_str!("../../../tools/db_bench/published.txt");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -105,7 +105,7 @@ fn commands() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// Words that divide the numbers of a command line.
+/// The words that divide the numbers of a command line.
 fn smaller(words: &str, divide: u64) -> String {
     let mut added = Vec::new();
     for word in words.split_whitespace() {
@@ -126,7 +126,7 @@ fn smaller(words: &str, divide: u64) -> String {
     }
 }
 
-/// One program's results; `None` if it refused.
+/// The results of one program. `None`: it refused.
 fn measure(
     program: &Path,
     words: &str,
@@ -250,12 +250,11 @@ pub struct Results {
     pub benchmark: String,
     pub micros: Vec<f64>,
     pub rates: Vec<f64>,
-    /// MB/s; empty where the benchmark counts no bytes.
+    /// MB/s; empty if the benchmark counts no bytes.
     pub speeds: Vec<f64>,
 }
 
-/// Every result line of an output, by benchmark, in the order in which they came. Lines of averages
-/// are not read.
+/// All result lines of an output, by benchmark, in their order. Lines of averages are left out.
 pub fn results_in(output: &str) -> Vec<Results> {
     let mut all: Vec<Results> = Vec::new();
     for line in output.lines() {

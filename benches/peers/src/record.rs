@@ -1,4 +1,4 @@
-//! The record: medians of ratios as Markdown, every figure behind them as JSON, and a plot.
+//! The record: medians of ratios as Markdown, every figure as JSON, and a plot.
 
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ pub fn markdown(record: &Record) -> String {
     text
 }
 
-/// The head of a page: its title, and where its figures were made.
+/// The head of a page: its title and its environment.
 pub fn head(environment: &Environment, title: &str, text: &mut String) -> std::fmt::Result {
     let Environment {
         processor,
@@ -116,7 +116,7 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// The rivals of which this record has a candidate.
+/// The rivals with a candidate in this record.
 fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
     let there = |candidate: &str| record.candidates.iter().any(|name| name == candidate);
     PAIRS
@@ -125,7 +125,7 @@ fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
         .collect()
 }
 
-/// The rows of the README's picture and those of several threads, in nanoseconds, and in brackets
+/// The rows of the README's picture and the rows of several threads: nanoseconds, and in brackets
 /// how many times as fast this crate is.
 fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     let there: Vec<_> = PAIRS
@@ -196,7 +196,7 @@ fn ratios(text: &mut String, record: &Record, section: &Section) -> std::fmt::Re
     Ok(())
 }
 
-/// Medians at the three settings, and the spread of the middle one.
+/// Medians at the three settings, and the quartiles of the middle one.
 pub fn cell(record: &Record, section: &Section, row: &str, rival: &[&str; 3]) -> String {
     let speeds: Vec<Option<[f64; 3]>> = rival
         .iter()
@@ -267,7 +267,7 @@ fn memory(record: &Record, text: &mut String, section: &Section) -> std::fmt::Re
     )
 }
 
-/// Writes Markdown, JSON and a plot for each size. Returns where.
+/// Writes Markdown, JSON and a plot for each size. Returns the path.
 pub fn write(record: &Record, stem: &str) -> anyhow::Result<String> {
     let mut page = markdown(record);
     let mut plots = Vec::new();
@@ -283,19 +283,19 @@ pub fn write(record: &Record, stem: &str) -> anyhow::Result<String> {
     Ok(format!("{}.md, .json and .svg", path.display()))
 }
 
-// The targets that the crate sets itself against its rivals, and whether this run reached them.
+// The targets of the crate against its rivals, and whether this run reached them.
 
 /// One target about a row.
 enum Target {
-    /// At least so many times as fast: ours, the rival.
+    /// The first candidate is at least this many times as fast as the second one.
     Ahead(f64, &'static str, &'static str),
-    /// At most so many nanoseconds more: the dearer candidate, the cheaper one.
+    /// The first candidate takes at most this many nanoseconds more than the second one.
     Added(f64, &'static str, &'static str),
-    /// At most so many times the time: the dearer candidate, the cheaper one.
+    /// The first candidate takes at most this many times as long as the second one.
     Times(f64, &'static str, &'static str),
-    /// At most so many times the time of another row, in this candidate.
+    /// The row takes at most this many times as long as another row of the same candidate.
     Row(f64, &'static str, &'static str),
-    /// At most so many nanoseconds more than another row, in this candidate.
+    /// The row takes at most this many nanoseconds more than another row of the same candidate.
     RowAdded(f64, &'static str, &'static str),
 }
 
@@ -369,7 +369,7 @@ const MEMORY: [(f64, &str, &str); 2] =
     [(12.0, "ours-0", "rocksdb-0"), (20.0, "ours-8", "rocksdb-8")];
 
 impl Target {
-    /// The target, the candidates that it is about, what was measured, and whether that is enough.
+    /// The target, its candidates, the measured figures, and the verdict.
     fn judge(
         &self,
         candidates: &[String],
@@ -429,7 +429,7 @@ fn verdict(kept: bool) -> &'static str {
     if kept { "reached" } else { "**missed**" }
 }
 
-/// The table of targets; those whose candidates or rows are not in this run are marked.
+/// The table of targets. It marks those whose candidates or rows are not in this run.
 pub fn render_budgets(
     text: &mut String,
     candidates: &[String],
@@ -466,17 +466,17 @@ pub fn render_budgets(
 }
 
 // A picture of one size: how many times as fast this crate is as each rival, one line per kind of
-// work, on a logarithmic scale. It has its own colours for dark pages, and each dot says its
-// figure, which `tidy` compares with the record.
+// work, on a logarithmic scale. It has its own colours for dark pages. Each dot has a label with
+// its figure, which `tidy` compares with the record.
 
 const LINE: f64 = 26.0;
 const LEFT: f64 = 236.0;
 const WIDTH: f64 = 350.0;
 const TOP: f64 = 104.0;
-/// The lower end of the scale, and the least upper one, in powers of two.
+/// The lower end of the scale, and the lowest upper end, in powers of two.
 const LOW: f64 = -4.0;
 const HIGH_LEAST: f64 = 4.0;
-/// Rivals as a stranger knows them, their colours (Okabe and Ito's, distinct to the colour-blind)
+/// Well-known names of the rivals, their colours (Okabe and Ito's, distinct to the colour-blind)
 /// and shapes.
 const RIVALS: [(&str, &str, &str); 8] = [
     ("RocksDB's memtable", "#e69f00", "M-5,-5H5V5H-5Z"),
@@ -514,12 +514,12 @@ const SHOWN: [&str; 10] = [
     BACKWARD_RANDOM,
 ];
 
-/// Where a ratio stands on a scale that ends at this power of two.
+/// The place of a ratio on a scale that ends at this power of two.
 fn x(ratio: f64, high: f64) -> f64 {
     LEFT + (ratio.log2().clamp(LOW, high) - LOW) / (high - LOW) * WIDTH
 }
 
-/// The picture of the README, of the section with this many entries.
+/// The picture of the README, for the section with this many entries.
 pub fn front_picture(record: &Record, stem: &str, entries: u64) -> Option<String> {
     let section = record
         .sections
@@ -560,7 +560,7 @@ fn render_dots(
     stem: &str,
 ) -> std::fmt::Result {
     let bottom = TOP + LINE * rows.len() as f64;
-    // Long names of rows begin further to the left.
+    // The picture begins further to the left if a row has a long name.
     let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
     let left = (LEFT - 24.0 - 7.7 * longest as f64).min(0.0);
     let (width, height) = (LEFT + WIDTH + 30.0 - left, bottom + 46.0);
@@ -616,7 +616,7 @@ fn render_dots(
     writeln!(text, "</svg>")
 }
 
-/// The lines of the scale, and which side of 1 is whose.
+/// The lines of the scale, and the labels of both sides of 1.
 fn scale(text: &mut String, bottom: f64, high: f64) -> std::fmt::Result {
     let one = x(1.0, high);
     writeln!(
@@ -687,9 +687,9 @@ fn legend(text: &mut String, candidates: &[String]) -> std::fmt::Result {
     Ok(())
 }
 
-// Where a record was made, and how both sides were built.
+// The environment of a record, and the flags of both builds.
 
-/// This machine, this build.
+/// Describes this machine and this build.
 pub fn environment(date: Option<&str>) -> Environment {
     let features = if cfg!(feature = "rocksdb") {
         " --features rocksdb"

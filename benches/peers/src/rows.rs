@@ -1,4 +1,4 @@
-//! The work at one size: what is done, in which order, on which tables.
+//! The work at one size: its kinds, their order, and their tables.
 
 use anyhow::Result;
 use measure::{Row, Section};
@@ -14,17 +14,17 @@ pub const SEED: u64 = 4;
 const BATCH: usize = 32;
 /// Keys of a multi_get.
 const TOGETHER: usize = 24;
-/// Entries that follow a seek.
+/// Number of entries after a seek.
 const STEPS: usize = 10;
-/// Threads that work at once, in rows that say so.
+/// Threads that work at once, in rows that name them.
 const AT_ONCE: [usize; 2] = [2, 8];
 /// Numbers that a range delete covers.
 const WIDTH: u64 = 10;
 
-/// Entries of small tables.
+/// Numbers of entries of small tables.
 const SMALL: [usize; 3] = [20, 100, 1_000];
 
-/// How a table is filled.
+/// The order in which a table is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Ascending,
@@ -38,19 +38,19 @@ enum Pace {
     Batched,
 }
 
-/// Everything about one size.
+/// The parameters and tables of one size.
 struct Stage<'a> {
     arguments: &'a Arguments,
     candidates: &'a [Candidate],
     entries: u64,
     shape: Shape,
     room: Room,
-    /// Threads that work at once in the next rows.
+    /// Number of threads that work at once in the next rows.
     threads: usize,
     rows: Vec<Row>,
 }
 
-/// All the work at one size.
+/// Measures all work at one size.
 pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) -> Result<Section> {
     let room = arguments.room(entries);
     let mut stage = Stage {
@@ -80,7 +80,7 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
     })
 }
 
-/// Whether a candidate takes part in all rows: others differ only in some work.
+/// Whether a candidate takes part in all rows. The others differ only in some work.
 fn plain(candidate: Candidate) -> bool {
     !matches!(candidate, Candidate::Ours(_, Accelerator::Filter))
         && !matches!(
@@ -111,8 +111,8 @@ impl Stage<'_> {
         self.arguments.wants(row)
     }
 
-    /// Whether a candidate takes part in rows of this many threads: arenaskiplist 0.2 loses some of
-    /// what eight threads insert.
+    /// Whether a candidate takes part in rows of this many threads. arenaskiplist 0.2 loses some of
+    /// the entries that eight threads insert.
     fn shares(&self, candidate: Candidate) -> bool {
         plain(candidate) && (self.threads <= 2 || candidate != Candidate::ArenaSkiplist)
     }
@@ -137,14 +137,14 @@ impl Stage<'_> {
             .collect()
     }
 
-    /// Operations of a slice, small enough that a table of this size gives enough rounds.
+    /// Operations of a slice. It is small enough that a table of this size gives enough rounds.
     fn slice(&self, of: u64) -> usize {
         let most = usize::try_from(of).unwrap_or(usize::MAX) / self.arguments.rounds;
         (self.arguments.slice * self.threads).min(most).max(1)
     }
 
-    /// Slices of entries to put, a part per thread, and the rest. Sequence numbers count up from
-    /// `first`.
+    /// Slices of entries to put, with a part per thread, and the rest. Sequence numbers count up
+    /// from `first`.
     fn entries(&self, order: &[u64], count: usize, first: u64) -> (Vec<Slice>, Slice) {
         let of = |at: usize, part: &[u64]| {
             let share = part.len().div_ceil(self.threads).max(1);
@@ -167,8 +167,8 @@ impl Stage<'_> {
         (slices, of(order.len() - rest.len(), rest))
     }
 
-    /// Fills all tables side by side, a slice each in turn, so that compared tables always have one
-    /// size.
+    /// Fills all tables side by side, a slice each in turn, so that compared tables always have the
+    /// same size.
     fn fill(&self, name: &str, order: Order, pace: Pace) -> Result<(Tables, Row)> {
         let tables = self.tables()?;
         let order = match order {
@@ -219,7 +219,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Reads of tables that were filled at random. Returns the bytes that each of them counts.
+    /// Reads tables that were filled at random. Returns the bytes that each of them counts.
     fn at_random(&mut self) -> Result<Vec<Option<f64>>> {
         let (mut tables, row) = self.fill("insert at random", Order::Random, Pace::Single)?;
         self.rows.push(row);
@@ -240,7 +240,7 @@ impl Stage<'_> {
         Ok(counted)
     }
 
-    /// Slices of keys to read, a part per thread.
+    /// Slices of keys to read, with a part per thread.
     fn keys(&self, seed: u64, presence: Presence, multiple: usize) -> Vec<Slice> {
         let threads = self.threads;
         let share = (self.arguments.slice / multiple).max(1) * multiple;
@@ -339,7 +339,7 @@ impl Stage<'_> {
             .min(usize::try_from(half).unwrap_or(usize::MAX));
         let slices: Vec<Slice> = (0..self.arguments.rounds as u64)
             .map(|round| {
-                // Far enough from the end for all the steps.
+                // Far enough from the end for all steps.
                 let from = picks(half, 1, SEED + 2_000 + round)[0];
                 let from = if way == Way::Forward {
                     from
@@ -425,7 +425,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A slice of range deletes at random places, with gets on request.
+    /// A slice of range deletes at random places, and gets if `gets` has a seed.
     fn range_slice(&self, count: usize, first: u64, seed: u64, gets: Option<u64>) -> Slice {
         let from = picks(self.entries - WIDTH, count, SEED + seed);
         let gets = gets.map(|seed| picks(self.entries, count, SEED + seed));
@@ -437,7 +437,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Small tables, as engines have them by the thousand: each is made, filled at random, and
+    /// Small tables, which engines may have by the thousand: each is made, filled at random, and
     /// dropped.
     fn small(&mut self) {
         for size in SMALL {
@@ -558,7 +558,7 @@ impl Stage<'_> {
         ];
         for (kind, name) in [(1, "crc32c"), (2, "xxhash"), (3, "xxhash64"), (4, "xxh3")] {
             for len in [64usize, 4_096, 65_536] {
-                // 256 KiB lie in the caches; as many passes as make a slice of 8 MiB.
+                // 256 KiB fit into the caches. The passes add up to a slice of 8 MiB.
                 let (bytes, passes) =
                     (256 << 10, (self.arguments.slice * 420 / (256 << 10)).max(1));
                 let words = (0..bytes as u64 / 8).flat_map(|at| mix(at).to_le_bytes());

@@ -1,13 +1,13 @@
-//! A set beside plain tables, and beside the whole write paths of RocksDB and fjall, with a log and
-//! without one.
+//! Compares a set with plain tables, and with the whole write paths of RocksDB and fjall, with a
+//! log and without one.
 //!
 //! ```text
 //!   cd benches/peers
 //!   cargo run --release [--features rocksdb] -- set [--entries 250000] [--rounds 15] [--date 2026-01-31]
 //! ```
-//! A round gives each store a slice of the same entries; batches are made before the time begins,
-//! 256 entries at once, and dropped after it. One thread is timed by its own processor time. Where
-//! two threads are compared with one, both are timed by the clock.
+//! A round gives each store a slice of the same entries. 256 batches are made at once before the
+//! time begins, and dropped after it. One thread is timed by its own processor time. Rows that
+//! compare two threads with one are timed by the clock.
 
 use std::fmt::Write;
 use std::sync::Barrier;
@@ -25,7 +25,7 @@ use crate::work::{
 };
 use candidates::{ALL, Candidate, Kind, Store, Work};
 
-/// What was asked for.
+/// The arguments of `set`.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
     #[arg(long, default_value_t = 250_000)]
@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Only rows whose names contain one of these.
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// Day of the record; without one nothing is written.
+    /// The day of the record. Without a day no record is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
@@ -50,15 +50,15 @@ enum Order {
     Random,
 }
 
-/// Which clock times a row.
+/// The clock that times a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clock {
     Thread,
     Wall,
 }
 
-/// Batches that are made at once: they fit the caches, as those of an engine do when it writes
-/// them.
+/// Number of batches that are made at once. They fit the caches, as in an engine that writes a
+/// batch just after it is made.
 const TOGETHER: usize = 256;
 const SHAPE: Shape = Shape {
     key: KeyShape::Bytes16,
@@ -95,7 +95,7 @@ const PUTS: [(&str, Order, Clock, usize); 8] = [
     ),
 ];
 
-/// All stores of a row, and what they are filled with.
+/// All stores of a row, and the parameters of their entries.
 struct Stage {
     entries: u64,
     rounds: usize,
@@ -208,7 +208,7 @@ impl Stage {
         })
     }
 
-    /// One round: each store does its work, another one first each time.
+    /// Runs one round: each store does its work. Each round begins with another store.
     fn round(
         &mut self,
         round: usize,
@@ -271,7 +271,7 @@ impl Stage {
         self.row
     }
 
-    /// Gets of keys of half of the entries, from `first` on.
+    /// Gets keys of half of the entries, from `first`.
     fn gets(mut self, first: u64) -> Row {
         let (older, newer) = (
             shuffled(self.entries / 2, SEED),
@@ -301,8 +301,8 @@ impl Stage {
     }
 }
 
-/// The work of one thread, by its processor time. Entries are made just before they are put, as an
-/// engine does it.
+/// Runs the work of one thread, by its processor time. Entries are made just before they are put,
+/// as in an engine.
 fn alone(store: &dyn Store, parts: &[Work<'_>]) -> (Duration, u64) {
     parts
         .iter()
@@ -317,7 +317,7 @@ fn alone(store: &dyn Store, parts: &[Work<'_>]) -> (Duration, u64) {
         })
 }
 
-/// The work of several threads, by the clock.
+/// Runs the work of several threads, by the clock.
 fn side_by_side(store: &dyn Store, parts: &[Work<'_>]) -> (Duration, u64) {
     let ready = Barrier::new(parts.len());
     let spans: Vec<(Instant, Instant, u64)> = std::thread::scope(|scope| {
@@ -350,15 +350,15 @@ fn side_by_side(store: &dyn Store, parts: &[Work<'_>]) -> (Duration, u64) {
     )
 }
 
-// The page of a set's costs, and the targets that the crate sets itself.
+// The page of a set's costs, and the targets of the crate.
 
-/// A target about two candidates of a row: the one that is judged, and what it is compared with.
+/// A target about two candidates of a row: the first is judged by comparison with the second.
 enum Target {
-    /// At most so many times the time.
+    /// It takes at most this many times as long.
     Times(f64),
-    /// At most so many nanoseconds more.
+    /// It takes at most this many nanoseconds more.
     Added(f64),
-    /// At least so many times as fast.
+    /// It is at least this many times as fast.
     Ahead(f64),
 }
 
@@ -380,8 +380,7 @@ const TARGETS: [(&str, &str, &str, Target); 7] = [
 ];
 
 impl Target {
-    /// What is wanted, what was measured, and whether that is enough; the quartiles are in
-    /// brackets.
+    /// The target, the measured figures with quartiles in brackets, and the verdict.
     fn judge(
         &self,
         record: &Record,
@@ -430,7 +429,7 @@ pub fn markdown(record: &Record) -> String {
     text
 }
 
-/// Budgets and times, without the head of a page.
+/// Targets and times, without the head of a page.
 pub fn performance(text: &mut String, record: &Record) -> std::fmt::Result {
     for section in &record.sections {
         let Record {
@@ -495,7 +494,7 @@ fn times(text: &mut String, record: &Record, section: &Section) -> std::fmt::Res
     Ok(())
 }
 
-/// What is compared: plain tables, a set, and RocksDB's database.
+/// The candidates: plain tables, a set, and RocksDB's database.
 mod candidates {
     use std::sync::Arc;
 
@@ -509,7 +508,7 @@ mod candidates {
     /// One slice of work of one thread.
     #[derive(Debug, Clone, Copy)]
     pub enum Work<'w> {
-        /// In batches of so many entries, which are made before the time begins.
+        /// In batches of this many entries, which are made before the time begins.
         Put(&'w Entries, usize),
         Get(&'w Keys),
     }
@@ -517,10 +516,10 @@ mod candidates {
     /// Work that is ready to be timed. It is dropped after the time has ended.
     pub type Task<'a> = Box<dyn FnMut() -> u64 + 'a>;
 
-    /// What takes entries and answers gets.
+    /// A store that takes entries and answers gets.
     pub trait Store: Sync {
         fn task<'a>(&'a self, work: Work<'a>) -> Task<'a>;
-        /// Puts entries into a table of their own, which newer ones follow.
+        /// Puts older entries into a table of their own, and then newer ones.
         fn fill(&self, older: &Entries, newer: &Entries);
     }
 
@@ -532,7 +531,7 @@ mod candidates {
         /// `Writer::write_batch`.
         TableBatch,
         Set,
-        /// A set of which all gets use one view.
+        /// A set; all gets use one view.
         View,
         #[cfg_attr(
             not(feature = "rocksdb"),
@@ -541,7 +540,7 @@ mod candidates {
         RocksDb,
         /// A set with a journal of files, `Durability::Buffered`.
         Journal,
-        /// The same, `Durability::Queued`.
+        /// A set with a journal of files, `Durability::Queued`.
         Queued,
         RocksDbLogged,
         Fjall,
@@ -559,7 +558,7 @@ mod candidates {
         }
     }
 
-    /// A store with its digests, and how many threads put entries.
+    /// A store with its protection bytes, and the number of threads that put entries.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Candidate {
         pub kind: Kind,
@@ -687,7 +686,7 @@ mod candidates {
             })
         }
 
-        /// Batches with digests if the tables have them.
+        /// Makes batches, with digests if the tables have digests.
         pub fn batches(self, entries: &Entries, batch: usize) -> Vec<WriteBatch> {
             let mut made: Vec<WriteBatch> = Vec::new();
             for (at, (_, key, value)) in entries.iter().enumerate() {

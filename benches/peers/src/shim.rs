@@ -1,7 +1,7 @@
-//! RocksDB's own classes, through the functions of `shim/`: a module a file.
+//! RocksDB's own classes, through the functions of `shim/`: one module per file.
 #![expect(unsafe_code, reason = "the shim's functions are foreign")]
 
-// Its build script compiles and links the library that the shim calls.
+// The build script of this crate compiles and links the library that the shim calls.
 use librocksdb_sys as _;
 
 /// RocksDB's own `MemTable`, through `shim/memtable.cc`: one call per slice of work.
@@ -11,7 +11,7 @@ pub mod memtable {
     use crate::rivals::{Checks, Extra, Room, Table};
     use crate::work::{Entries, Keys, Ranges, Task, Way, Work};
 
-    /// The shim's declaration in Rust.
+    /// The shim's struct in Rust.
     #[repr(C)]
     struct PeersOptions {
         write_buffer_size: u64,
@@ -115,7 +115,8 @@ pub mod memtable {
     pub type Version = (Vec<u8>, u64, Vec<u8>);
 
     pub unsafe extern "C" fn take_value(context: *mut c_void, value: *const u8, len: usize) {
-        // SAFETY: every caller passes a vector as the context, and the shim a value of this length.
+        // SAFETY: every caller passes a vector as the context, and the shim passes a value of this
+        // length.
         unsafe {
             (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, len))
         }
@@ -129,8 +130,8 @@ pub mod memtable {
         value: *const u8,
         value_len: usize,
     ) {
-        // SAFETY: `walk` passes such a vector as the context, and the shim a key and a value of
-        // these lengths.
+        // SAFETY: `walk` passes such a vector as the context, and the shim passes a key and a value
+        // of these lengths.
         unsafe {
             let key = std::slice::from_raw_parts(key, key_len).to_vec();
             let value = std::slice::from_raw_parts(value, value_len).to_vec();
@@ -138,7 +139,7 @@ pub mod memtable {
         }
     }
 
-    /// A status that is no success.
+    /// A status other than success.
     #[derive(Debug, Clone, Copy)]
     pub struct Refused;
 
@@ -149,8 +150,8 @@ pub mod memtable {
         promise: u8,
     }
 
-    // SAFETY: the shim passes `allow_concurrent` where the table has room for threads, and
-    // RocksDB's reads take no lock.
+    // SAFETY: the shim passes `allow_concurrent` if the table has room for threads, and RocksDB's
+    // reads take no lock.
     unsafe impl Sync for RocksDb {}
 
     fn flat(entries: &Entries) -> PeersEntries {
@@ -194,7 +195,7 @@ pub mod memtable {
             }
         }
 
-        /// Puts the first entry, with a digest of the caller or without one.
+        /// Puts the first entry, with or without a caller's digest.
         pub fn put(&self, entries: &Entries, promise: u8) -> Result<(), Refused> {
             let flat = flat(entries);
             // SAFETY: as in `insert`.
@@ -377,7 +378,7 @@ pub mod memtable {
         }
 
         fn freeze(&mut self) {
-            // SAFETY: nobody else uses the table: it is borrowed for writing.
+            // SAFETY: the table is borrowed for writing, so nothing else uses it.
             unsafe { peers_freeze(self.peer) }
         }
     }
@@ -430,17 +431,17 @@ pub mod write_path {
         fn peers_path_get(db: *mut c_void, keys: *const u8, key_len: usize, count: usize) -> u64;
     }
 
-    /// What a write waits for.
+    /// The state of the log for which a write waits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[repr(u8)]
     pub enum Log {
         Off,
-        /// The log's file has it, without a sync.
+        /// The log's file has the write, without a sync.
         Written,
         Synced,
     }
 
-    /// A database in a folder of its own, which is removed with it.
+    /// A database in a folder of its own, which is removed with the database.
     #[derive(Debug)]
     pub struct Database {
         db: *mut c_void,
@@ -497,7 +498,7 @@ pub mod write_path {
             unsafe { peers_path_write(self.db, batches.0, u8::from(self.is_logged)) }
         }
 
-        /// Writes batches of so many entries, each of which is made just before.
+        /// Writes batches of `batch` entries. Each batch is made just before it is written.
         pub fn put(&self, entries: &Entries, batch: usize, log: Log) {
             let (keys, values) = (&entries.keys, &entries.values);
             // SAFETY: the arrays hold `count` keys and values of the stated lengths and live
@@ -528,7 +529,7 @@ pub mod write_path {
         fn drop(&mut self) {
             // SAFETY: made by `peers_path_open`, freed once.
             unsafe { peers_path_free(self.db) }
-            // What is left of a folder below the system's own for temporary files does no harm.
+            // The rest of a folder in the system's temporary folder does no harm.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
@@ -550,7 +551,7 @@ pub mod table_files {
     use super::memtable::{TakeValue, take_value};
     use crate::work::{Entries, Keys};
 
-    /// The shim's declaration in Rust.
+    /// The shim's struct in Rust.
     #[repr(C)]
     #[derive(Debug, Clone, Copy)]
     pub struct FileOptions {
@@ -626,7 +627,7 @@ pub mod table_files {
             Database(unsafe { peers_db_open(folder.as_ptr(), &raw const options) })
         }
 
-        /// Puts entries; in a new database their sequence numbers count up from 1.
+        /// Puts entries. In a new database their sequence numbers count up from 1.
         pub fn put(&self, entries: &Entries) {
             let flat = FlatEntries {
                 keys: entries.keys.bytes.as_ptr(),
@@ -641,7 +642,7 @@ pub mod table_files {
             unsafe { peers_db_put(self.0, &raw const flat) }
         }
 
-        /// Adds an operation on a family, 0 or 1, by its stored number to the next batch.
+        /// Adds an operation on a family, 0 or 1, to the next batch. `kind` is the stored number.
         pub fn add(&self, family: u8, kind: u8, key: &[u8], value: &[u8]) {
             let (key, key_len, value, value_len) =
                 (key.as_ptr(), key.len(), value.as_ptr(), value.len());
@@ -649,7 +650,7 @@ pub mod table_files {
             unsafe { peers_db_add(self.0, family, kind, key, key_len, value, value_len) }
         }
 
-        /// Writes the batch, and returns its bytes. A snapshot taken after it keeps older versions.
+        /// Writes the batch, and returns its bytes. A snapshot after it keeps older versions.
         pub fn write(&self, snapshot: u8) -> Vec<u8> {
             let mut bytes = Vec::<u8>::new();
             let context = (&raw mut bytes).cast();
@@ -658,7 +659,7 @@ pub mod table_files {
             bytes
         }
 
-        /// Flushes all that was written into a table file, and waits.
+        /// Flushes all writes into a table file, and waits.
         pub fn flush(&self) {
             // SAFETY: the database is open.
             unsafe { peers_db_flush(self.0) }
@@ -671,7 +672,8 @@ pub mod table_files {
             unsafe { peers_db_ingest(self.0, path.as_ptr(), db_generated) }
         }
 
-        /// The hash of a key's value in a family, at a snapshot by its place, or after all of them.
+        /// The hash of a key's value in a family, at the snapshot with this index, or after all of
+        /// them.
         pub fn get(&self, family: u8, snapshot: usize, key: &[u8]) -> Option<u64> {
             let mut hash = 0;
             // SAFETY: key and hash live through the call.
@@ -713,7 +715,7 @@ pub mod table_files {
             Reader(unsafe { peers_reader_open(path.as_ptr(), &raw const options) })
         }
 
-        /// Verifies blocks and counts; hash and number of all entries as they are stored.
+        /// Verifies and counts. Returns the hash and number of all entries as they are stored.
         pub fn all(&self) -> (u64, u64) {
             let mut count = 0;
             // SAFETY: the count lives through the call.

@@ -1,5 +1,5 @@
-//! RocksDB's table as a subject of `tools/register_faults`, with all of its checks: 8 protection
-//! bytes, checksums on seek, order checks.
+//! Runs RocksDB's table as a subject of `tools/register_faults`, with all of its checks: 8
+//! protection bytes, checksums on seek, order checks.
 
 use anyhow::bail;
 use register_faults::model::{Model, Random, key, value};
@@ -106,7 +106,7 @@ fn all(model: &Model) -> Vec<Version> {
         .collect()
 }
 
-/// Gets of all keys and scans both ways. After an error each key may be as before.
+/// Judges by gets of all keys and scans both ways. After an error each key may have its old state.
 fn judge(
     table: &RocksDb,
     before: &Model,

@@ -1,12 +1,12 @@
-//! Table files beside RocksDB's: costs, and whether each reads what the other wrote.
+//! Compares table files with RocksDB's: costs, and whether each side reads the other's files.
 //!
 //! ```text
 //!   cd benches/peers
 //!   cargo run --release --features rocksdb -- tables [--entries 388000] [--rounds 9] [--date 2026-01-31]
 //!   cargo run --release --features rocksdb -- tables --check      only reads and writes both ways
 //! ```
-//! `both_ways` comes first: costs of files that the other side cannot read are worth nothing. Then
-//! `flush` and `reads`.
+//! `both_ways` comes first, because costs of files that the other side cannot read are worth
+//! nothing. Then come `flush` and `reads`.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -32,10 +32,10 @@ use crate::work::{
     Entries, KeyShape, Keys, Presence, Shape, fold, mix, picks, shuffled, thread_time,
 };
 
-/// What was asked for.
+/// The arguments of `tables`.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
-    /// Entries of the flushed table, with keys of 16 bytes and values of 100: the default makes
+    /// Entries of the flushed table, with keys of 16 bytes and values of 100. The default makes
     /// about 64 MiB.
     #[arg(long, default_value_t = 388_000)]
     entries: u64,
@@ -48,7 +48,7 @@ pub struct Arguments {
         default_value = "none,crc32c,xxhash,xxhash64,xxh3"
     )]
     kinds: Vec<ChecksumKind>,
-    /// Where files are written: in memory, so that no disk is measured.
+    /// The folder of the files. The default is in memory, so that no disk is measured.
     #[arg(long, default_value = "/dev/shm")]
     folder: PathBuf,
     /// Only reads and writes both ways.
@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Seed of the entries that both sides write and read.
     #[arg(long, default_value_t = 14)]
     seed: u64,
-    /// Day of the record; without one nothing is written.
+    /// The day of the record. Without a day no record is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
@@ -103,7 +103,7 @@ impl Folder {
         Ok(Folder(path))
     }
 
-    /// An empty folder at this path.
+    /// Makes an empty folder at this path.
     fn fresh(path: &Path) -> anyhow::Result<PathBuf> {
         if path.exists() {
             std::fs::remove_dir_all(path)?;
@@ -115,7 +115,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If this fails, what is left is in memory or in a temporary folder.
+        // If this fails, the rest is in memory or in a temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -134,18 +134,18 @@ fn table_in(folder: &Path) -> anyhow::Result<PathBuf> {
     first.with_context(|| format!("{}: no table file", folder.display()))
 }
 
-// What files cost: flushes of one table, and reads of the file that they wrote, the candidates in
-// turns.
+// The costs of files: flushes of one table, and reads of the file that the flush wrote. The
+// candidates take turns.
 //
 // A flush is timed by the processor time of the process, because RocksDB flushes on a thread of its
-// own; reads by that of their thread. RocksDB's memtable is gone after its flush, so a new one is
-// filled at random before each flush, outside the time. The data blocks of both files must have
-// equal bytes.
+// own. Reads are timed by that of their thread. RocksDB's memtable does not outlive its flush, so a
+// new one is filled at random before each flush, outside the time. The data blocks of both files
+// must have equal bytes.
 
 const SEED: u64 = 14;
-/// Gets of a round.
+/// Number of gets of a round.
 const GETS: usize = 20_000;
-/// Opens of a round.
+/// Number of opens of a round.
 const OPENS: usize = 8;
 
 pub const FLUSHES: [&str; 5] = [
@@ -165,7 +165,7 @@ pub struct Row {
     pub nanoseconds: Vec<Vec<f64>>,
 }
 
-/// Rows of one kind of checksum.
+/// The rows of one checksum kind.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Costs {
     pub kind: String,
@@ -186,7 +186,7 @@ fn process_time() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Nanoseconds per operation of `count` operations, by this clock.
+/// Nanoseconds per operation of `count` operations, by `clock`.
 fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f64, T) {
     let started = clock();
     let result = black_box(act());
@@ -361,10 +361,10 @@ fn open(file: &Path, kind: ChecksumKind, candidate: usize) -> anyhow::Result<Ope
     Ok(Open::Ours(SortedTable::from_source(file, source)?))
 }
 
-#[expect(unsafe_code, reason = "a mapping of a file that nobody changes")]
+#[expect(unsafe_code, reason = "maps a file that does not change")]
 fn map(file: &Path) -> anyhow::Result<memmap2::Mmap> {
     let file = File::open(file)?;
-    // SAFETY: the file is this process's own, in a folder of its own, and stays as it is.
+    // SAFETY: the file is this process's own, in a folder of its own, and is not changed.
     Ok(unsafe { memmap2::Mmap::map(&file) }?)
 }
 
@@ -399,7 +399,7 @@ impl Open {
     }
 }
 
-/// The work of a round with an open reader. Returns a hash of what was read.
+/// The work of a round with an open reader. Returns a hash of what it read.
 type Act<'a> = Box<dyn Fn(&Open, usize) -> anyhow::Result<u64> + 'a>;
 
 fn reads(
@@ -489,7 +489,7 @@ impl Row {
         self.nanoseconds.get(at)
     }
 
-    /// How many times as fast `ours` is, over the rounds: quartiles.
+    /// How many times as fast as `rival` `ours` is, over the rounds: quartiles.
     fn speed(&self, ours: &str, rival: &str) -> Option<[f64; 3]> {
         let pairs = self.candidate(ours)?.iter().zip(self.candidate(rival)?);
         Some(quartiles(pairs.map(|(ours, rival)| rival / ours).collect()))
@@ -673,14 +673,14 @@ impl Record {
     }
 }
 
-/// Each side reads what the other wrote: every format version and every checksum.
+/// Checks that each side reads the other's files: every format version and every checksum.
 ///
 /// ```text
 ///   RocksDB: operations -> flush -> file    our reader: verify, entries, gets; our writer: blocks of the same bytes
 ///   ours:    operations -> flush -> file    RocksDB: verify, entries; taken into a database: gets
 /// ```
-/// The operations are drawn by a seed: puts, deletes, single deletes, merges, range deletes, empty
-/// keys and values, shared prefixes, several versions of a key.
+/// A seed decides the operations: puts, deletes, single deletes, merges, range deletes, empty keys
+/// and values, shared prefixes, several versions of a key.
 mod both_ways {
     use std::path::Path;
 
@@ -700,15 +700,15 @@ mod both_ways {
     use crate::shim::table_files::{Database, FileOptions, Reader};
     use crate::work::mix;
 
-    /// Operations of one file.
+    /// Number of operations of one file.
     const OPERATIONS: u64 = 3_000;
-    /// Number of keys that operations use; some more are asked for.
+    /// Number of keys of the operations. Some more keys are read.
     const KEYS: u64 = 900;
 
-    /// No snapshot.
+    /// Means that there is no snapshot.
     const NEWEST: usize = usize::MAX;
 
-    /// One operation: kind, key, value (of a range delete: its end).
+    /// One operation: kind, key, and value, which is the end of a range delete.
     type Operation = (Kind, Vec<u8>, Vec<u8>);
 
     fn key(number: u64) -> Vec<u8> {
@@ -763,7 +763,7 @@ mod both_ways {
         fnv(fnv(fnv(hash, key), &tail), value)
     }
 
-    /// Hash and number of all entries of a file, by this crate's reader.
+    /// Hash and number of all entries of a file, read by this crate.
     fn fold_file(table: &SortedTable) -> anyhow::Result<(u64, u64)> {
         let (mut cursor, mut hash, mut count) = (table.cursor(), BASIS, 0);
         cursor.first()?;
@@ -781,7 +781,7 @@ mod both_ways {
         Ok((hash, count))
     }
 
-    /// Joins by commas, like the merge operator of the shim.
+    /// Joins operands by commas, as the merge operator of the shim does.
     #[derive(Debug)]
     struct Append;
 
@@ -804,7 +804,7 @@ mod both_ways {
         parts.join(&b","[..])
     }
 
-    /// The hash of a key's value by this crate's reader.
+    /// The hash of a key's value, read by this crate.
     fn get_file(table: &SortedTable, key: &[u8]) -> anyhow::Result<Option<u64>> {
         let value = match table.get(key, u64::MAX)? {
             Lookup::Value((_, value)) => Some(value),
@@ -824,7 +824,7 @@ mod both_ways {
         Ok(value.map(|value| fnv(BASIS, &value)))
     }
 
-    /// A key's value by this crate's memtable, at a snapshot.
+    /// A key's value in this crate's memtable, at a snapshot.
     fn value_in(table: &TableReader, key: &[u8], at: u64) -> anyhow::Result<Option<Vec<u8>>> {
         Ok(match table.get(key, at)? {
             Lookup::Value(value) => Some(value.to_vec()),
@@ -840,7 +840,7 @@ mod both_ways {
         })
     }
 
-    /// Its hash.
+    /// The hash of a key's value in this crate's memtable, at a snapshot.
     fn get_table(table: &TableReader, key: &[u8], at: u64) -> anyhow::Result<Option<u64>> {
         Ok(value_in(table, key, at)?.map(|value| fnv(BASIS, &value)))
     }
@@ -912,7 +912,7 @@ mod both_ways {
         Ok(report.entries)
     }
 
-    /// This crate's writer makes the same bytes of the same entries.
+    /// Checks that this crate's writer makes the same bytes of the same entries.
     fn rewrite(again: &Path, path: &Path, table: &SortedTable) -> anyhow::Result<()> {
         let footer = table.footer();
         let mut options = SortedTableOptions::builder()
@@ -947,7 +947,7 @@ mod both_ways {
         Ok(())
     }
 
-    /// RocksDB verifies and scans this crate's file, ingests it, and answers gets from it.
+    /// Checks that RocksDB verifies, scans and ingests this crate's file, and answers gets from it.
     fn ours(folder: &Path, options: FileOptions, table: &ImmutableMemTable) -> anyhow::Result<u64> {
         let folder = Folder::fresh(&folder.join("ours"))?;
         let path = folder.join("000001.sst");
@@ -1007,9 +1007,9 @@ mod both_ways {
         Ok(table.freeze()?)
     }
 
-    /// Batches of two column families, written by RocksDB and replayed into two tables: gets and
-    /// scans after every batch, which find a number that is off by one. Returns how many batches
-    /// and how many comparisons there were.
+    /// Writes batches of two column families by RocksDB, and replays them into two tables. Gets and
+    /// scans after every batch would find a number that is off by one. Returns the number of
+    /// batches and of comparisons.
     fn families(folder: &Path, seed: u64) -> anyhow::Result<(usize, usize)> {
         let options = FileOptions {
             format_version: 6,
@@ -1027,7 +1027,7 @@ mod both_ways {
             let draw = |below: u64| mix(mix(seed) ^ batches as u64) % below;
             let (now, later) = rest.split_at(rest.len().min(1 + draw(20) as usize));
             for (at, (kind, key, value)) in now.iter().enumerate() {
-                // Now and then an empty range, which takes a number and nothing else.
+                // Now and then an empty range, which takes a number and has no other effect.
                 let value = if *kind == Kind::RANGE_DELETE && at % 3 == 0 {
                     key
                 } else {
@@ -1071,7 +1071,7 @@ mod both_ways {
         ))
     }
 
-    /// Checks both ways. Returns a sentence about what was done.
+    /// Checks both ways. Returns a sentence about the checks.
     pub fn check(folder: &Path, seed: u64) -> anyhow::Result<String> {
         let (mut read, mut written, mut files) = (0, 0, 0);
         for format_version in 2..=7 {

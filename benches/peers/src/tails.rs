@@ -1,20 +1,24 @@
-//! The tail of inserts: each insert timed by itself, by its thread's own processor time.
+//! Measures the tail of inserts: each insert is timed by itself, by its thread's processor time.
 //!
 //! ```text
 //!   cd benches/peers
 //!   cargo run --release [--features rocksdb] -- tails [--entries 250000] [--values 100,1000] [--rounds 9] [--candidates ours-8,...] [--date 2026-01-31]
 //! ```
-//! Every fill has a process of its own, so that its memory is fresh for every table, and the
-//! candidates take turns. The system's work for a page that is touched first is in the thread's
-//! time, other processes are not; interrupts are, and so is what a host takes. What these amount to
-//! is the candidate `nothing`: a loop without memory, about as long as an insert, timed in the same
-//! way. What the clock itself takes (the median of two readings in a row) is subtracted. In the
-//! candidate `+reserve` all space is reserved before the first insert, outside of the time.
-//! `ours-8+recycled` is a table in the memory of one that was filled and dropped before, and that
-//! another thread has zeroed; its page faults and system time are those of both. Memory by itself
-//! comes last (see `pages`). `set` is a set that switches tables of 8 MiB and flushes them in a
-//! thread, each in fresh memory; in `set+recycled` they use memory of flushed ones again. Its
-//! batches of one entry are made outside of the time.
+//! Every fill has a process of its own, so that the memory of each table is fresh. The candidates
+//! take turns. The cost of the clock (the median of two readings in a row) is subtracted. A
+//! thread's time includes the system's work for a page that is touched first, interrupts, and time
+//! that a host takes; it does not include other processes. The candidates are:
+//!
+//! * `nothing`: a loop without memory, about as long as an insert, timed in the same way. It shows
+//!   how much interrupts and the host add.
+//! * `..+reserve`: all space is reserved before the first insert, outside of the time.
+//! * `ours-8+recycled`: a table in the memory of an earlier one that was filled and dropped, and
+//!   that another thread has zeroed. Its page faults and system time are those of both.
+//! * `set`: a set that switches tables of 8 MiB and flushes them in a thread, each in fresh memory.
+//!   Its batches of one entry are made outside of the time.
+//! * `set+recycled`: the same, but tables use the memory of flushed ones again.
+//!
+//! Memory by itself comes last (see `pages`).
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -34,7 +38,7 @@ use crate::record;
 use crate::rivals::{Ahead, Candidate, Room};
 use crate::work::{KeyShape, Shape, Work, mix, shuffled, thread_time};
 
-/// What was asked for.
+/// The arguments of `tails`.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
     #[arg(long, default_value_t = 250_000)]
@@ -53,14 +57,14 @@ pub struct Arguments {
         default_value = "nothing,ours-8,ours-8+reserve,ours-0,rocksdb-8,rocksdb-0,crossbeam-skiplist,artmap"
     )]
     candidates: Vec<String>,
-    /// Day of the record; without one nothing is written.
+    /// The day of the record. Without a day no record is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
     #[arg(long, default_value = "tails")]
     name: String,
-    /// Only one fill of the only candidate, in this order: the program starts itself with this
-    /// option.
+    /// Makes only one fill of the only candidate, in this order: the program starts itself with
+    /// this option.
     #[arg(long, value_enum, hide = true)]
     fill: Option<Order>,
 }
@@ -81,19 +85,19 @@ impl Order {
     }
 }
 
-/// What is filled.
+/// The object of a fill.
 #[derive(Debug, Clone, Copy)]
 enum Filled {
     /// No table: a loop of about the same length.
     Nothing,
     Table(Candidate, Ahead),
-    /// A table in the memory of one before.
+    /// A table in the memory of an earlier one.
     Recycled,
-    /// A set that recycles so many arenas.
+    /// A set that recycles this many arenas.
     Set(u64),
 }
 
-/// Entries, of 100 bytes unless other values were asked for.
+/// Sizes of entries. Other value lengths may be selected.
 const SHAPE: Shape = Shape {
     key: KeyShape::Bytes16,
     value_len: 100,
@@ -116,7 +120,7 @@ struct Fill {
     used: Used,
 }
 
-/// What the system did for a thread.
+/// The system's work for a thread.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Used {
     /// Minor page faults.
@@ -125,7 +129,7 @@ struct Used {
     system: u64,
 }
 
-/// One candidate in one order.
+/// The fills of one candidate in one order.
 #[derive(Debug, Serialize)]
 struct Row {
     order: &'static str,
@@ -250,7 +254,7 @@ fn filled(name: &str) -> anyhow::Result<Filled> {
     ))
 }
 
-/// One fill in a process of its own.
+/// Makes one fill in a process of its own.
 fn child(row: &Row, entries: u64, order: Order) -> anyhow::Result<Fill> {
     let (candidate, values) = (&row.candidate, row.values.to_string());
     let output = Command::new(std::env::current_exe()?)
@@ -296,7 +300,7 @@ impl Filled {
             Order::Ascending => (0..entries).collect(),
             Order::Random => shuffled(entries, crate::rows::SEED),
         };
-        // Touched in advance, so that its page faults are not timed.
+        // The spans are touched in advance, so that their page faults are not timed.
         let mut spans = vec![1u64; numbers.len()];
         let clock = clock_cost();
         let before = used();
@@ -399,7 +403,7 @@ fn time_recycled(shape: Shape, numbers: &[u64], spans: &mut [u64]) -> anyhow::Re
     fill(&table)
 }
 
-/// Reads all of a flush, and keeps none of it.
+/// Reads all items of a flush, and keeps none.
 pub fn flush_away(mut job: FlushJob<()>) -> paranoid_memtable::Result<()> {
     let mut items = job.items()?;
     while items.next()?.is_some() {}
@@ -432,7 +436,7 @@ fn time_set(arenas: u64, shape: Shape, numbers: &[u64], spans: &mut [u64]) -> an
     Ok(())
 }
 
-/// What the system did for this thread so far.
+/// The system's work for this thread so far.
 fn used() -> Used {
     let line = system("/proc/thread-self/stat");
     let after_name = line.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -455,7 +459,7 @@ fn median(mut all: Vec<u64>) -> u64 {
 }
 
 impl Row {
-    /// Medians over the fills, the longest insert of all, and the time of fills.
+    /// Medians over the fills, the longest insert of all, and the time of a fill.
     fn cells(&self) -> String {
         let fills = &self.fills;
         let at = |place: usize| {
@@ -570,19 +574,18 @@ impl Record {
     }
 }
 
-// Memory by itself, in thread time: what it costs to have 2 MiB of it backed, cleared and given
-// back.
+// Memory by itself, in thread time: the cost of 2 MiB that the system backs, clears and takes back.
 //
 // A guest whose kernel reports free pages to its host (`page_reporting`, virtio balloon) gives them
-// up when they were free for some seconds; the host has to find them again, small page by small
-// page, at the next touch. So memory that was given back just now is cheap, and the same memory
-// some seconds later is not.
+// up after some seconds. At the next touch the host has to find them again, small page by small
+// page. So memory that was given back just now is cheap, and the same memory some seconds later is
+// not.
 
 const HUGE_PAGE: usize = 2 << 20;
 const BYTES: usize = 64 << 20;
 const PAUSES: [u64; 6] = [0, 0, 0, 4, 4, 4];
 
-/// Microseconds for 2 MiB each, in the order in which they were measured.
+/// Microseconds for each 2 MiB, in the order of measurement.
 #[derive(Debug, Serialize)]
 pub struct Span {
     pub what: String,
@@ -595,7 +598,7 @@ fn timed(work: impl FnOnce()) -> f64 {
     thread_time().saturating_sub(started).as_secs_f64() * 1e6
 }
 
-/// A mapping, and where its first huge page begins.
+/// A mapping, and the offset of its first huge page.
 fn mapping(pages: Advice) -> anyhow::Result<(MmapMut, usize)> {
     let map = MmapOptions::new()
         .len(BYTES + HUGE_PAGE)
@@ -606,7 +609,7 @@ fn mapping(pages: Advice) -> anyhow::Result<(MmapMut, usize)> {
     Ok((map, start))
 }
 
-/// All spans, with pauses during which nothing is mapped.
+/// Measures all spans, with pauses during which nothing is mapped.
 pub fn spans() -> anyhow::Result<Vec<Span>> {
     let mut spans = Vec::new();
     for (name, pages) in [("2 MiB", Advice::HugePage), ("4 KiB", Advice::NoHugePage)] {
@@ -625,7 +628,7 @@ pub fn spans() -> anyhow::Result<Vec<Span>> {
                 cleared.push(timed(|| black_box(piece).fill(0)));
             }
         }
-        // The first pages come from wherever the system has them.
+        // The first pages come from any place in the system.
         at_once.drain(..BYTES / HUGE_PAGE);
         for (what, micros) in [
             ("given back just before", at_once),

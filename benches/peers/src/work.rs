@@ -5,7 +5,7 @@
 //!                     (shared: 24 equal bytes, then big-endian 2 * i)
 //!             value = words made from i; sequence number i + 1
 //! ```
-//! Inputs lie back to back in flat arrays, made before the time begins, in the order of their use.
+//! Inputs are back to back in flat arrays, made before the time begins, in the order of their use.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub enum KeyShape {
     /// 8 zeros and a number.
     #[value(name = "16-dense")]
     Dense16,
-    /// Spread over nearly all that 16 bytes can say.
+    /// Numbers spread over nearly all values of 16 bytes.
     #[value(name = "16-random")]
     Random16,
     /// `user` and ten decimal digits.
@@ -66,11 +66,11 @@ impl KeyShape {
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub key: KeyShape,
-    /// At least 8.
+    /// Bytes of a value, at least 8.
     pub value_len: usize,
 }
 
-/// Whether the keys that are asked for are present.
+/// Whether the keys of a read are present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Hit,
@@ -100,7 +100,7 @@ impl Keys {
         self.bytes.len() / self.len
     }
 
-    /// How many keys each of so many operations gets: all of them, in equal shares.
+    /// Number of keys for each of `operations`, which get all keys in equal shares.
     pub fn share(&self, operations: usize) -> usize {
         let share = self.count() / operations.max(1);
         assert_eq!(
@@ -137,7 +137,7 @@ impl Entries {
     }
 }
 
-/// Range deletes. If there are keys, gets of an equal share of them follow each.
+/// Range deletes. If there are keys, each one is followed by gets of an equal share of them.
 #[derive(Debug, Default, Clone)]
 pub struct Ranges {
     pub starts: Keys,
@@ -150,22 +150,23 @@ pub struct Ranges {
 #[derive(Debug, Clone, Copy)]
 pub enum Work<'w> {
     Insert(&'w Entries),
-    /// In write batches of so many entries, which are made before the time begins.
+    /// Puts in write batches of this many entries, which are made before the time begins.
     InsertBatches(&'w Entries, usize),
     Get(&'w Keys),
     MultiGet(&'w Keys, usize),
-    /// For each key a seek, and reads of that entry and so many after it.
+    /// For each key, a seek, and reads of that entry and this many after it.
     Seek(&'w Keys, usize),
-    /// A scan of so many entries from the only key on.
+    /// A scan of this many entries from the only key.
     Scan(&'w Keys, usize, Way),
     /// After each put, gets of an equal share of the keys.
     Mix(&'w Entries, &'w Keys),
     DeleteRanges(&'w Ranges),
-    /// The kind's number in file footers; blocks of one length; how often all of them are hashed.
+    /// The kind's number in file footers; blocks of one length; number of times that all are
+    /// hashed.
     Checksum(u8, &'w Keys, usize),
 }
 
-/// Work that is ready to be timed. What it returns is a hash of all that it read.
+/// Work that is ready to be timed. It returns a hash of all that it read.
 pub type Task<'a> = Box<dyn FnOnce() -> u64 + 'a>;
 
 /// Splitmix64.
@@ -176,14 +177,14 @@ pub fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Folds both ends of a value, which a caller would look at, into a hash.
+/// Folds both ends of a value, which a caller would read, into a hash.
 #[inline]
 pub fn fold(hash: u64, value: &[u8]) -> u64 {
     let word = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));
     hash.rotate_left(7) ^ word(value.first_chunk()) ^ word(value.last_chunk()).rotate_left(32)
 }
 
-/// `0..entries`, shuffled by a seed.
+/// The numbers `0..entries`, shuffled by a seed.
 pub fn shuffled(entries: u64, seed: u64) -> Vec<u64> {
     let mut all: Vec<u64> = (0..entries).collect();
     for at in (1..all.len()).rev() {
@@ -193,14 +194,14 @@ pub fn shuffled(entries: u64, seed: u64) -> Vec<u64> {
     all
 }
 
-/// `count` numbers below `entries`, by a seed.
+/// `count` random numbers below `entries`, which follow from a seed.
 pub fn picks(entries: u64, count: usize, seed: u64) -> Vec<u64> {
     (0..count as u64)
         .map(|at| mix(seed.wrapping_mul(1 << 32) ^ at) % entries.max(1))
         .collect()
 }
 
-/// Bits of a random key after the number that orders it.
+/// Number of random bits of a key after the number that orders it.
 const RANDOM_BITS: u32 = 40;
 
 /// A directory with this number: its kind, the number, and letters that follow from both.
@@ -253,7 +254,7 @@ impl Shape {
         }
     }
 
-    /// A number, then bytes that are drawn.
+    /// Appends a number, then random bytes.
     fn push_padded(self, keys: &mut Vec<u8>, entry: u64, number: [u8; 8]) {
         let end = keys.len() + self.key.len();
         keys.extend(number);
@@ -264,7 +265,7 @@ impl Shape {
         }
     }
 
-    /// Keys of these entries.
+    /// Makes the keys of these entries.
     pub fn keys(self, entries: &[u64], presence: Presence) -> Keys {
         let len = self.key.len();
         let mut keys = Keys {
@@ -277,7 +278,7 @@ impl Shape {
         keys
     }
 
-    /// These entries; their sequence numbers count up from `first_sequence`.
+    /// Makes these entries; their sequence numbers count up from `first_sequence`.
     pub fn entries(self, entries: &[u64], first_sequence: u64) -> Entries {
         let mut values = Vec::with_capacity(entries.len() * self.value_len);
         for entry in entries {
@@ -301,7 +302,7 @@ impl Shape {
         }
     }
 
-    /// Range deletes that begin at these entries and cover `width` numbers.
+    /// Makes range deletes that begin at these entries and cover `width` numbers.
     pub fn ranges(
         self,
         from: &[u64],
@@ -321,21 +322,21 @@ impl Shape {
     }
 }
 
-// Turns: each round gives every table one slice of the same work, and what counts is the ratio
-// inside a round.
+// Turns: each round gives every table one slice of the same work, and only the ratio inside a round
+// counts.
 
 /// The tables of one fill, by candidate.
 pub type Tables = Vec<Box<dyn Table>>;
 
-/// Processor time of this thread: other processes do not count.
+/// Processor time of this thread, which does not include other processes.
 pub fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Time and hash of one slice: on this thread by its processor time, or one part per thread by the
-/// wall clock.
+/// Time and hash of one slice: by the processor time of this thread, or with one part per thread by
+/// the clock.
 fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
     if let [work] = parts {
         let task = table.prepare(*work)?;
@@ -372,8 +373,8 @@ fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
     Some((ended - started, hash))
 }
 
-/// Measures one row. Another candidate begins each round. `work` returns the parts of a round's
-/// slice: what is timed, and what warms up before it.
+/// Measures one row. Each round begins with another candidate. `work` returns the parts of a
+/// round's slice: the timed ones, and those that warm up before them.
 pub fn row<'w>(
     name: &str,
     candidates: &[Candidate],
@@ -421,10 +422,10 @@ pub fn row<'w>(
     }
 }
 
-/// Inputs of one round, a part per thread.
+/// The inputs of one round, with a part per thread.
 #[derive(Debug, Default)]
 pub struct Slice {
-    /// Operations in all parts.
+    /// Number of operations in all parts.
     pub operations: usize,
     pub entries: Vec<crate::work::Entries>,
     pub keys: Vec<crate::work::Keys>,
@@ -432,7 +433,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// About how much new memory a table needs for this slice.
+    /// Approximate bytes of new memory that a table needs for this slice.
     fn fresh_bytes(&self) -> usize {
         let bytes = |entries: &crate::work::Entries| {
             entries.keys.bytes.len() + entries.values.len() + 80 * entries.count()
@@ -445,12 +446,12 @@ impl Slice {
 // new memory.
 //
 // Under a hypervisor the first touch of a page that the guest has not used for a while waits for
-// the host: 4.7 ms for 2 MiB as one huge page, 1.2 ms as small ones, against 0.2 ms for a huge page
-// that the host still backs (measured where the first records were made). That price says nothing
-// about a table, and it falls on those that ask for huge pages.
+// the host: 4.7 ms for 2 MiB as one huge page, 1.2 ms as small ones, but 0.2 ms for a huge page
+// that the host still backs (measured where the first records were made). That cost is no property
+// of a table, and only tables that use huge pages pay it.
 
 const PIECE: usize = 2 << 20;
-/// No more than this is held.
+/// Most bytes to hold.
 const MOST: usize = 3 << 30;
 
 /// Memory that was touched and is not used.
@@ -458,13 +459,13 @@ const MOST: usize = 3 << 30;
 pub struct Ballast(Vec<MmapMut>);
 
 impl Ballast {
-    /// Takes and touches at least so many bytes, but no more than may be held.
+    /// Allocates and touches at least this many bytes, but no more than `MOST`.
     pub fn hold(bytes: usize) -> Ballast {
         let pieces = bytes.min(MOST).div_ceil(PIECE);
         Ballast((0..pieces).filter_map(|_| piece()).collect())
     }
 
-    /// Gives at least so many bytes back, if there are as many.
+    /// Gives back at least this many bytes, or all.
     pub fn release(&mut self, bytes: usize) {
         let kept = self.0.len().saturating_sub(bytes.div_ceil(PIECE));
         self.0.truncate(kept);

@@ -1,13 +1,13 @@
-//! Which cache lines several threads write: counted, not timed.
+//! Counts the cache lines that several threads write. Nothing is timed.
 //!
 //! ```text
 //!   cargo run --release -- writes                 needs valgrind, whose tool lackey prints every store
 //!   thread 0    | put |                 | put |
 //!   thread 1            | put |                  | put | ..      stores between the bars count
 //! ```
-//! The program starts itself under valgrind. Its threads take turns, one operation each, so that
-//! what one of them wrote is written again by others as it would be on as many processors. A line
-//! that one thread alone writes (its stack, its writer) costs nothing on more processors; a line
+//! The program starts itself under valgrind. Its threads take turns, one operation each. So a line
+//! that one thread wrote is written again by others, as it would be on as many processors. A line
+//! that only one thread writes (its stack, its writer) costs nothing on more processors. A line
 //! that all of them write at every operation stops them from scaling.
 
 use std::collections::HashMap;
@@ -27,10 +27,10 @@ const BATCH: u64 = 32;
 pub struct Arguments {
     #[arg(long, default_value_t = 8)]
     threads: u64,
-    /// Entries of the table before the operations that are counted.
+    /// Number of entries of the table before the operations that are counted.
     #[arg(long, default_value_t = 20_000)]
     entries: u64,
-    /// Operations of each thread.
+    /// Number of operations of each thread.
     #[arg(long, default_value_t = 250)]
     operations: u64,
     /// Does the work of one row: the program starts itself with this option.
@@ -47,7 +47,7 @@ const ROWS: [&str; 5] = [
     "multi_get of 24",
 ];
 
-/// Where an operation begins and ends: the number of its thread, then zero.
+/// Marks the begin and the end of an operation: the number of its thread, then zero.
 static MARK: AtomicU64 = AtomicU64::new(0);
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -84,10 +84,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The lines of one operation, by thread.
+/// Counts of the lines that operations write, by thread.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Lines, with a bit per thread, the operations that wrote it, and the stores.
+    /// For each line: a bit per thread, the operations that wrote it, and the stores.
     lines: HashMap<u64, (u64, u64, u64)>,
     operations: u64,
     stores: u64,
@@ -221,7 +221,7 @@ fn work(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<()>
     for n in 0..entries {
         table.put(n, &key(place(n)), &[7; 100])?;
     }
-    // In one call: the tool prints between two.
+    // In one call, because the tool prints between two calls.
     std::io::stderr().write_all(format!("mark {:x}\n", MARK.as_ptr() as usize).as_bytes())?;
     let (turn, passed) = (&Mutex::new(0u64), &Condvar::new());
     std::thread::scope(|scope| {
@@ -242,7 +242,7 @@ fn work(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// One operation between two stores of the mark.
+/// Runs one operation between two stores of the mark.
 fn one(
     table: &MemTable,
     row: &str,

@@ -1,14 +1,14 @@
-//! Two versions of the crate do the same work in turns, slice by slice, in one process.
+//! Runs the same work on two versions of the crate in turns, slice by slice, in one process.
 //!
 //! ```text
 //!   benches/versions/run COMMIT [ENTRIES [ROUNDS [PROTECTION_BYTES]]]
 //!   benches/versions/run COMMIT count [ENTRIES [PROTECTION_BYTES]]                   instructions instead of time: callgrind
 //!   benches/versions/run COMMIT overwrites [WRITES [ROUNDS [PROTECTION_BYTES]]]      see `overwrites`
 //! ```
-//! A slice is timed by the thread's own processor time. A row shows the median over all slices of
-//! the ratio after / before (above 1: slower than before), the quartiles of that ratio, and both
-//! medians in nanoseconds an operation. Both versions fold what they read into a hash; a difference
-//! ends the run.
+//! A slice is timed by the thread's own processor time. A row shows three things: the median over
+//! all slices of the ratio after / before (above 1: slower than before), the quartiles of that
+//! ratio, and both medians in nanoseconds an operation. Both versions fold what they read into a
+//! hash; a difference ends the run.
 
 #![forbid(unsafe_code)]
 
@@ -23,12 +23,12 @@ const VALUE_LEN: usize = 100;
 const BATCH: usize = 32;
 const KEYS_AT_ONCE: usize = 24;
 
-/// Of the default write buffer: 20 bits a key at 250 000 entries.
+/// The filter's share of the default write buffer: 20 bits a key at 250 000 entries.
 const FILTER_SHARE: f64 = 0.0095;
 
 type Key = [u8; 16];
 
-/// What a table has beside its list.
+/// The parts of a table beside its list.
 #[derive(Clone, Copy)]
 enum Accelerator {
     Nothing,
@@ -42,7 +42,7 @@ struct Work {
     absent: Vec<Key>,
     value: [u8; VALUE_LEN],
     protection: u8,
-    /// The seed of the tables, which differs in each round.
+    /// The seed of the tables, which is another one in each round.
     seed: u64,
 }
 
@@ -205,7 +205,7 @@ macro_rules! version {
                 }
             }
 
-            /// Takes the value alone, whose type both versions have.
+            /// Takes only the value, whose type both versions have.
             fn found(value: &ValueRef<'_>) -> u64 {
                 value.sequence() + u64::from(value[0])
             }
@@ -244,7 +244,7 @@ struct Row {
 }
 
 impl Row {
-    /// Runs one slice on both versions; the one that begins alternates.
+    /// Runs one slice on both versions. They take turns in beginning.
     fn slice(
         &mut self,
         operations: usize,
@@ -296,7 +296,7 @@ impl Row {
 #[derive(Default)]
 struct Rows {
     rows: Vec<(&'static str, Row)>,
-    /// The only row that is wanted, for profiles.
+    /// The only row to run, for profiles.
     only: Option<String>,
 }
 
@@ -317,7 +317,7 @@ impl Rows {
         &mut self.rows[at].1
     }
 
-    /// Runs one slice of a row on both versions, if the row is wanted.
+    /// Runs one slice of a row on both versions, if the row is selected.
     fn slice(
         &mut self,
         name: &'static str,
@@ -447,7 +447,7 @@ const TOMBSTONES: [&str; 3] = [
     "freeze, range deletes",
 ];
 
-/// Every tenth key is deleted by a range of its own.
+/// Deletes every tenth key by a range of its own.
 fn range_deletes(rows: &mut Rows, work: &Work) {
     let mut before = before::table(work.protection, work.seed, Accelerator::Nothing);
     let mut after = after::table(work.protection, work.seed, Accelerator::Nothing);
@@ -487,7 +487,7 @@ fn range_deletes(rows: &mut Rows, work: &Work) {
     rows.slice(TOMBSTONES[2], 1, 0, before, after);
 }
 
-/// One round of all rows.
+/// Runs one round of all rows.
 fn round(rows: &mut Rows, work: &Work) {
     let put: Write = |table, keys, value, first| table.put(keys, value, first);
     if IN_ORDER.iter().any(|name| rows.wants(name)) {

@@ -1,15 +1,15 @@
-//! Walks past entries that are not shown: one key of three is written many times.
+//! Measures walks past hidden entries: one key of three is written many times.
 //!
 //! ```text
 //!   benches/versions/run COMMIT overwrites [WRITES [ROUNDS [PROTECTION_BYTES]]]
 //! ```
-//! Keys a < m < y < z; a and z have one entry each, m has as many as there are writes, y has none.
+//! The keys are a < m < y < z. a and z have one entry each, m has one for each write, y has none.
 //! Either each write replaces the one before (`DuplicatePolicy::Replace`), or each is a version,
 //! read at a snapshot in the middle of them or older than all of them. `seek_for_prev` starts at y,
-//! so it comes to m from above.
+//! so it reaches m from above.
 //!
-//! crossbeam-skiplist stands beside both versions as an engine would use it: the map's key is (user
-//! key, sequence number descending), an insert replaces, and a walk at a snapshot searches for the
+//! crossbeam-skiplist runs beside both versions, used as in an engine: the map's key is (user key,
+//! sequence number descending), an insert replaces, and a walk at a snapshot searches for the
 //! visible version and then for the next key.
 
 use std::cmp::Reverse;
@@ -22,15 +22,15 @@ use crate::{Key, key, mix, quantile, thread_time};
 
 /// Sequence number of every write under `Replace`.
 const REPLACED: u64 = 5;
-/// A slice is repeated until it takes about so many nanoseconds.
+/// A slice is repeated until it takes about this many nanoseconds.
 const SLICE_NS: f64 = 1e6;
 
-/// Which entries a walk shows.
+/// The entries that a walk shows.
 #[derive(Clone, Copy)]
 enum View {
     /// The newest entries of the table whose entries replace each other.
     Newest,
-    /// What the snapshot sees of the table with versions.
+    /// The entries that the snapshot sees in the table with versions.
     At(u64),
 }
 
@@ -41,7 +41,7 @@ enum Way {
     SeekForPrev,
 }
 
-/// What all tables do: a whole walk, or one seek.
+/// The work of all tables: a whole walk, or one seek.
 trait Candidate {
     fn walk(&self, view: View, way: Way) -> u64;
 }
@@ -50,8 +50,7 @@ fn keys() -> [Key; 4] {
     [0, 1, 2, 3].map(key)
 }
 
-/// Calls `put` with every entry of both tables: the view that it belongs to, sequence number, key
-/// and value.
+/// Calls `put` with every entry of both tables: its view, sequence number, key and value.
 fn entries(writes: u64, mut put: impl FnMut(View, u64, &Key, [u8; 8])) {
     let [a, m, _, z] = keys();
     for view in [View::Newest, View::At(0)] {
@@ -190,7 +189,7 @@ fn forward(map: &Map, snapshot: u64) -> u64 {
     hash
 }
 
-/// The last key below `bound` of which the snapshot sees a version, and that version.
+/// The last key below `bound` with a version that the snapshot sees, and that version.
 fn previous(map: &Map, mut bound: Bound<(Key, Reverse<u64>)>, snapshot: u64) -> Option<(Key, u64)> {
     loop {
         let key = map.upper_bound(bound.as_ref())?.key().0;

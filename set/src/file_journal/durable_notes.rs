@@ -1,20 +1,21 @@
-//! Notes of what is durable, in a file of their own, so that a later opening notices lost journal
-//! files.
+//! Notes of what is durable, in the file `journal.synced`, so that a later opening notices lost
+//! journal files.
 //!
 //! ```text
 //!   note    mark (2) version (1) 0 | checksum (4) | table (8) offset (8) last sequence number (8)
 //! ```
-//! * EVIDENCE-1: a note is written once a file is durable up to an offset, with its name and all
-//!   earlier files. The last one that verifies counts.
-//! * EVIDENCE-2: before a file that a note names is removed or cut, that note is gone for good, and
-//!   a note of what stays durable is in its place. After a power cut there may be notes that nobody
-//!   read before it: one that was half written is whole if zeros follow. So notes go with their
-//!   file.
+//! A note is written after a journal file is durable up to an offset, with its name and all earlier
+//! files. The last note that verifies counts. Only the first note in a new file of notes is synced
+//! at once, because a sync of the journal should not cost a second sync; a power cut may lose the
+//! newest notes. An opening without a note is not wrong, it only notices less. So a note that
+//! cannot be written is no error. While no new file of notes can be created, for want of file
+//! descriptors or space, the old one takes the notes.
 //!
-//! Only the first note after a file was begun is synced at once, so that a sync costs no second one:
-//! a power cut may take the newest ones. Whoever has no note knows less and is told nothing wrong.
-//! So notes that cannot be written stop nothing: while no new file can be begun, for want of file
-//! descriptors or of room, the old one takes them. One owner at a time.
+//! Before a journal file is removed or cut, the notes that name it are replaced durably, by a note
+//! of what stays durable if anything does. A new file of notes is the only way: a note that was
+//! partly written may become whole after a power cut, if the missing bytes are zeros.
+//!
+//! One owner at a time.
 
 #![forbid(unsafe_code)]
 
@@ -30,14 +31,14 @@ pub(super) const NAME: &str = "journal.synced";
 
 const MARK: [u8; 4] = [b'j', b's', 1, 0];
 const NOTE_LEN: usize = 32;
-/// The file begins anew after so many bytes.
+/// A new file begins after this many bytes.
 const LEN_MAX: u64 = 2048 * NOTE_LEN as u64;
 
-/// Everything up to here is durable.
+/// A note: the journal is durable up to a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) at: At,
-    /// The largest first sequence number of a batch up to there.
+    /// The largest first sequence number of a batch up to this place.
     pub(super) last_sequence: SequenceNumber,
 }
 
@@ -54,7 +55,7 @@ impl Note {
         bytes
     }
 
-    /// A note, or what the words say of one that is damaged.
+    /// The note in these bytes. `Err` has the fields of a note that does not verify.
     fn read(bytes: &[u8]) -> Result<Note, Note> {
         let at = At {
             table: word(bytes, 8),
@@ -74,22 +75,22 @@ impl Note {
 
 /// The file of the notes, open for appends.
 #[derive(Debug)]
-pub(super) struct Evidence {
+pub(super) struct DurableNotes {
     storage: Arc<dyn Storage>,
-    /// `None` after a call that failed: a note may end within the file, or another file have its
-    /// name.
+    /// `None` after a call that failed: a part of a note may be in the file, or another file may
+    /// have its name.
     file: Option<Box<dyn StorageFile>>,
     len: u64,
-    /// Whether a sync of the directory may have failed since a name was new (FILE-JOURNAL-5).
+    /// Whether a sync of the directory may have failed since the last new name (FILE-JOURNAL-3).
     has_lost_names: bool,
-    /// The last note that may be there.
+    /// The last note that may be in the file.
     pub(super) note: Option<Note>,
 }
 
-impl Evidence {
-    /// Reads the notes of a storage. Returns damage of one of them as well. The file takes no notes
-    /// before it was begun anew.
-    pub(super) fn read(storage: Arc<dyn Storage>) -> Result<(Evidence, Option<Error>)> {
+impl DurableNotes {
+    /// Reads the notes of a storage, and returns the damage of one of them too. No note can be
+    /// added before [`begin`](Self::begin).
+    pub(super) fn read(storage: Arc<dyn Storage>) -> Result<(DurableNotes, Option<Error>)> {
         let bytes = match storage.read(NAME) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             read => read.map_err(Error::io("read", NAME))?,
@@ -98,7 +99,7 @@ impl Evidence {
         for (number, bytes) in bytes.chunks_exact(NOTE_LEN).enumerate() {
             match Note::read(bytes) {
                 Ok(valid) => note = Some(valid),
-                // A sector that was not written before a power cut.
+                // A power cut left a sector unwritten.
                 Err(_) if bytes.iter().all(|byte| *byte == 0) => {}
                 Err(words) => {
                     let cause =
@@ -110,20 +111,20 @@ impl Evidence {
                 }
             }
         }
-        let evidence = Evidence {
+        let notes = DurableNotes {
             storage,
             file: None,
             len: 0,
             has_lost_names: true,
             note,
         };
-        Ok((evidence, damage))
+        Ok((notes, damage))
     }
 
-    /// Begins a new file with at most this note, in place of an earlier one, none of whose notes
-    /// comes back. If the process ends meanwhile, one of the two exists. The name is new, so that
-    /// this sync of the directory counts even after a failed one: all names that there are survive
-    /// a crash then. An error before the file gets its name changes nothing.
+    /// Begins a new file with at most this note, in place of the old file, whose notes are gone for
+    /// good. If the process ends meanwhile, one of the two files exists. The new name makes the
+    /// sync of the directory valid even after a failed one (FILE-JOURNAL-3): all names are durable
+    /// after it. An error before the file gets its name changes nothing.
     pub(super) fn begin(&mut self, note: Option<Note>) -> Result<()> {
         let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
         let file = write_synced(&*self.storage, NAME, &bytes)?;
@@ -135,13 +136,14 @@ impl Evidence {
         Ok(())
     }
 
-    /// Makes all names durable that there are, by a new file with the last note. While none can be
-    /// begun, the old one goes on: the names are those of files that were begun since the directory
-    /// was synced, so this sync of it counts.
+    /// Makes all names durable, by a new file with the last note. If no file can be created, a sync
+    /// of the directory is enough, unless an earlier one failed: the names are those of files
+    /// created since the last sync. So a sync of the journal needs no file that it would have to
+    /// create.
     pub(super) fn renew(&mut self) -> Result<()> {
         match self.begin(self.note) {
             Err(_) if !self.has_lost_names => {
-                // The next note is the first one after a file was begun.
+                // The old file continues; its next note is synced at once.
                 self.len = 0;
                 sync_dir(&*self.storage)
             }
@@ -149,12 +151,12 @@ impl Evidence {
         }
     }
 
-    /// Whether the file takes no more.
+    /// Whether the file takes no more notes.
     pub(super) fn is_full(&self) -> bool {
         self.file.is_none() || self.len >= LEN_MAX
     }
 
-    /// Adds a note (EVIDENCE-1). One that cannot be written is missing, and that is all.
+    /// Adds a note. A note that cannot be written is left out.
     pub(super) fn add(&mut self, note: Note) {
         let is_first = self.len <= NOTE_LEN as u64;
         self.note = Some(note);
@@ -166,12 +168,12 @@ impl Evidence {
         }
     }
 
-    /// Makes the notes durable, if that succeeds.
+    /// Makes the notes durable. An error is ignored: a power cut may lose them.
     pub(super) fn sync(&self) {
         let _ = self.file.as_ref().map(|file| file.sync());
     }
 
-    /// Whether the last note names this file or an earlier one.
+    /// Whether the last note names the file of this table or of an earlier one.
     pub(super) fn names(&self, table: u64) -> bool {
         self.note.is_some_and(|note| note.at.table <= table)
     }

@@ -1,28 +1,26 @@
-//! The bytes of a journal file.
+//! The bytes of a journal file, and the names of the files.
 //!
 //! ```text
-//!   file     header, in a sector of its own | record | record | ..                                  integers little-endian
-//!   header   twice, each followed by zeros: magic (8) version (1) checksum kind (1) 0 (2) base (4) table (8)
-//!            previous table (8) and its length (8) | last sequence number before (8) | checksum of all that (4)
-//!   record   head | payload | kind (1) checksum (4) | filler, where a sector would have less than 8 bytes of a record
+//!   file     header, in its own sector | record | record | ..               little-endian integers
+//!   header   two copies, each followed by zeros:
+//!            magic (8) version (1) checksum kind (1) 0 (2) base (4) table (8) previous table (8)
+//!            its length (8) last sequence number before (8) checksum of all these (4)
+//!   record   head | payload | kind (1) checksum (4) | filler
 //!   head     mark (2) payload length (8) durable (8) sequence number (8) | kind (1) checksum (4)
 //! ```
-//! * JOURNAL-FORMAT-1: every checksum of a record depends on the file's base, which is another one
-//!   per file, and on the place in the file: a record that was moved, or is left over from another
-//!   file, does not verify.
-//! * JOURNAL-FORMAT-2: a length is believed only after the head that has it verified.
-//! * JOURNAL-FORMAT-3: `durable` bytes of the file were durable when the record was written; it is
-//!   0 until all earlier files and the names of all files were durable as well.
-//! * JOURNAL-FORMAT-4: records are stored under a mask: each byte XORed with one of eight that the
-//!   base gives, up to its place. So no value that does not know the base makes 8 bytes zero, and a
-//!   sector that was never written is told from one with a damaged byte.
-//! * JOURNAL-FORMAT-5: a file is of another version if a copy of its header has the magic, another
-//!   version number, and the checksum over both. Nothing of such a file is touched; a number
-//!   without a checksum is damage. A change of the form raises the version and keeps place, length
-//!   and checksum of the copies.
+//! The payload is an encoded batch without its sequence number. The *base* is a random number, a
+//! different one for each file. `durable` is the number of bytes of the file that were durable when
+//! the record was written; it is 0 until all earlier files and the names of all files are durable.
 //!
-//! A record's payload is an encoded batch without its sequence number. All offsets are those of the
-//! file. Pure functions over slices; any thread.
+//! Every checksum of a record depends on the base and on the record's place in the file. So a
+//! record that was moved, or is left over from another file, does not verify.
+//!
+//! Records are stored under a *mask*: each byte is XORed with one of eight bytes, which depend on
+//! the base and on the byte's place. A payload that was made without the base does not become eight
+//! zero bytes, and by the filler each sector has none or at least eight bytes of a record. So a
+//! sector of zeros was never written, and is not a sector with a damaged byte.
+//!
+//! All offsets count from the start of the file. Pure functions over slices; any thread.
 
 #![forbid(unsafe_code)]
 
@@ -34,17 +32,17 @@ use paranoid_memtable::{ChecksumKind, Corruption, Error, Result, SequenceNumber}
 const MAGIC: u64 = u64::from_le_bytes(*b"pmjournl");
 const VERSION: u8 = 5;
 
-/// What a device writes as a whole, or not at all.
+/// The unit that a device writes completely or not at all.
 const SECTOR: usize = 512;
-/// The fewest bytes that a sector has of a record.
+/// The fewest bytes of a record in any sector that has some.
 const PART_MIN: usize = 8;
 
-/// Bytes before the first record.
+/// The number of bytes before the first record.
 pub(super) const HEADER_LEN: usize = SECTOR;
-/// Bytes of one copy of the header, without and with the zeros after it.
+/// The length of one copy of the header, without and with the zeros after it.
 const COPY_LEN: usize = 52;
 const COPY_ROOM: usize = HEADER_LEN / 2;
-/// Bytes of a copy in version 1, which had no zeros after it.
+/// The length of a copy in version 1, which had no zeros after it.
 const FIRST_COPY_LEN: usize = 68;
 
 const MARK: [u8; 2] = [0xa5, 0x3c];
@@ -57,7 +55,7 @@ const DURABLE_AT: usize = 10;
 const SEQUENCE_AT: usize = 18;
 const FIELDS_LEN: usize = SEQUENCE_AT + SEQUENCE_LEN;
 const HEAD_LEN: usize = FIELDS_LEN + TRAILER_LEN;
-/// Bytes of the sequence number at the beginning of an encoded batch.
+/// The length of the sequence number at the beginning of an encoded batch.
 pub(super) const SEQUENCE_LEN: usize = 8;
 
 /// A place in a journal: a table's file, and a byte offset in it.
@@ -67,15 +65,14 @@ pub(super) struct At {
     pub(super) offset: u64,
 }
 
-/// What the header of a file says.
+/// The header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub(super) checks: BlockChecks,
     pub(super) table: u64,
-    /// The end of the file before this one; `None` if there was none.
+    /// The end of the file before this one; `None` if there is no such file.
     pub(super) previous: Option<At>,
-    /// The largest first sequence number of a batch in an earlier file, or of one in the engine's
-    /// files.
+    /// The largest first sequence number of a batch in an earlier file or in the engine's files.
     pub(super) last_sequence: SequenceNumber,
 }
 
@@ -123,10 +120,11 @@ impl FileHeader {
         bytes
     }
 
-    /// The header of a table's file, from whichever copy verifies, and the damage of the other one.
+    /// The header of a table's file, from either copy, and the damage of the other copy if it has
+    /// any.
     ///
     /// # Errors
-    /// `NotSupported` for a file of another version (JOURNAL-FORMAT-5), and `Corruption`.
+    /// `NotSupported` for a file of another version, and `Corruption`.
     pub(super) fn read(bytes: &[u8], table: u64) -> Result<(FileHeader, Option<Corruption>)> {
         let whole = bytes.get(..HEADER_LEN).unwrap_or_default();
         let (first, second) = whole.split_at(whole.len() / 2);
@@ -185,7 +183,10 @@ impl FileHeader {
     }
 }
 
-/// Whether a copy of the header verifies that another version has written (JOURNAL-FORMAT-5).
+/// Whether a copy of the header verifies as that of another version: it has the magic, another
+/// version number, and a valid checksum over both. A version number without a valid checksum is
+/// damage. A file of another version is never changed. A change of the format raises the version,
+/// and keeps place, length and checksum of the copies.
 fn is_of_another_version(bytes: &[u8]) -> bool {
     let verifies = |(from, len): (usize, usize)| {
         let copy = bytes
@@ -199,7 +200,7 @@ fn is_of_another_version(bytes: &[u8]) -> bool {
     verifies((0, COPY_LEN)) || verifies((COPY_ROOM, COPY_LEN)) || verifies((0, FIRST_COPY_LEN))
 }
 
-/// Eight bytes of a slice that has them.
+/// The eight bytes at an offset of a slice as an integer; 0 if the slice is shorter.
 pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     let chunk = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>);
     chunk.map_or(0, |chunk| u64::from_le_bytes(*chunk))
@@ -210,8 +211,8 @@ pub(super) fn report(offset: u64, expected: u64, found: u64) -> Corruption {
     Corruption::new(Place::Encoding, offset, expected, found)
 }
 
-/// Damage of bytes at an offset, at the first one that is not as expected. One that is not there
-/// counts as `u64::MAX`.
+/// A report of the first byte that is not as expected, in bytes at an offset. A missing byte counts
+/// as `u64::MAX`.
 #[cold]
 pub(super) fn difference(offset: u64, expected: &[u8], found: &[u8]) -> Corruption {
     let at = expected
@@ -223,13 +224,13 @@ pub(super) fn difference(offset: u64, expected: &[u8], found: &[u8]) -> Corrupti
     report(offset + at as u64, byte(expected), byte(found))
 }
 
-/// What a record holds.
+/// The content of a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Content<'b> {
     pub(super) sequence: SequenceNumber,
     /// An encoded batch, without its sequence number.
     pub(super) payload: &'b [u8],
-    /// Of the payload, as [`checksum_of`] computes it.
+    /// The checksum of the payload, by [`checksum_of`].
     pub(super) checksum: u32,
 }
 
@@ -239,8 +240,8 @@ pub(super) fn checksum_of(payload: &[u8], kind: ChecksumKind) -> u32 {
     u32::from_le_bytes(checksum)
 }
 
-/// Appends a record to `out`, as it will lie in the file at an offset of which so many bytes were
-/// synced before. O(length).
+/// Appends a record to `out`, in the form that it has at an offset of a file with `durable` durable
+/// bytes. O(length).
 #[inline(never)]
 pub(super) fn encode(
     out: &mut Vec<u8>,
@@ -269,7 +270,8 @@ pub(super) fn encode(
     mask(&mut out[start..], offset, checks);
 }
 
-/// Where a record that ends here has its filler's end (JOURNAL-FORMAT-4).
+/// Where the filler ends after a record that ends at `end`: the next place at which the sector has
+/// at least eight bytes of this record and room for eight of the next one.
 fn filled(end: usize) -> usize {
     let part = end % SECTOR;
     if part > SECTOR - PART_MIN {
@@ -281,10 +283,10 @@ fn filled(end: usize) -> usize {
     }
 }
 
-/// Puts bytes that lie at an offset under the mask, or takes it off (JOURNAL-FORMAT-4).
+/// Applies the mask to bytes at an offset, or removes it.
 fn mask(bytes: &mut [u8], offset: u64, checks: &BlockChecks) {
     let base = u64::from(checks.context_base().map_or(0, NonZeroU32::get));
-    // No byte of it is zero.
+    // No byte of the mask is zero.
     let number = base.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 0x0101_0101_0101_0101;
     let mask = number.rotate_right(8 * (offset % 8) as u32);
     let (words, last) = bytes.as_chunks_mut::<8>();
@@ -300,7 +302,7 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// A file without its mask.
+/// The bytes of a file, without the mask.
 #[derive(Debug)]
 pub(super) struct Stream {
     bytes: Vec<u8>,
@@ -311,7 +313,7 @@ pub(super) struct Stream {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'s> {
     head: &'s [u8; HEAD_LEN],
-    /// Where it begins and ends.
+    /// Where the record begins and ends.
     pub(super) at: usize,
     pub(super) end: usize,
     payload: &'s [u8],
@@ -319,7 +321,7 @@ pub(super) struct Record<'s> {
 }
 
 impl Record<'_> {
-    /// How much of the file was durable when the record was written.
+    /// The number of bytes of the file that were durable when the record was written.
     pub(super) fn durable(&self) -> u64 {
         word(self.head, DURABLE_AT)
     }
@@ -334,12 +336,12 @@ impl Record<'_> {
         [&self.head[SEQUENCE_AT..FIELDS_LEN], self.payload].concat()
     }
 
-    /// The offset in the file of a byte of the batch.
+    /// The offset in the file of a byte of the encoded batch.
     pub(super) fn offset_of(&self, byte: u64) -> u64 {
         (self.at + HEAD_LEN - SEQUENCE_LEN) as u64 + byte
     }
 
-    /// Whether a copy of the batch has the record's checksums.
+    /// Compares a copy of the encoded batch with the record's checksums.
     pub(super) fn verify(&self, batch: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
         let Some((sequence, payload)) = batch.split_first_chunk::<SEQUENCE_LEN>() else {
             return Err(report(0, SEQUENCE_LEN as u64, batch.len() as u64));
@@ -356,7 +358,7 @@ impl Record<'_> {
     }
 }
 
-/// Whether a trailer is the one of these bytes, which lie at an offset.
+/// Compares a trailer with the one computed of bytes at an offset.
 fn compare(
     checks: &BlockChecks,
     bytes: &[u8],
@@ -371,7 +373,7 @@ fn compare(
     }
 }
 
-/// The kind of a trailer, and its checksum.
+/// A trailer, kind and checksum, as a number for a report.
 fn as_number(trailer: &[u8]) -> u64 {
     trailer
         .iter()
@@ -379,7 +381,7 @@ fn as_number(trailer: &[u8]) -> u64 {
 }
 
 impl Stream {
-    /// Takes the mask off a file. O(bytes).
+    /// Removes the mask from the bytes of a file. O(bytes).
     pub(super) fn new(mut bytes: Vec<u8>, checks: BlockChecks) -> Self {
         mask(
             bytes.get_mut(HEADER_LEN..).unwrap_or_default(),
@@ -393,10 +395,11 @@ impl Stream {
         self.bytes.len()
     }
 
-    /// A head that verifies, and where its record ends, without its filler.
+    /// The head at a place if it verifies, and where its record ends, before the filler. Only a
+    /// verified head gives a length.
     fn read_head(&self, at: usize) -> Option<(&[u8; HEAD_LEN], usize)> {
         let stored = self.bytes.get(at..)?.first_chunk::<HEAD_LEN>()?;
-        // Most places of a scan end here.
+        // Most places in a scan have no mark.
         if stored[..LEN_AT] != MARK {
             return None;
         }
@@ -411,7 +414,7 @@ impl Stream {
         Some((stored, end))
     }
 
-    /// The record at a place, if one verifies there.
+    /// The record at a place, if a record verifies there.
     pub(super) fn read_record(&self, at: usize) -> Option<Record<'_>> {
         let (head, body_end) = self.read_head(at)?;
         let end = filled(body_end);
@@ -432,8 +435,7 @@ impl Stream {
         is_sound.then_some(record)
     }
 
-    /// The first record that verifies after a place where none does. O(length of what lies
-    /// between).
+    /// The first record that verifies after a place where none does. O(bytes between them).
     pub(super) fn next_record(&self, bad: usize) -> Option<Record<'_>> {
         let mut at = bad;
         while at < self.len() {
@@ -446,8 +448,8 @@ impl Stream {
         None
     }
 
-    /// Why no record verifies at a place, and whether it looks as if it had never been written
-    /// whole (JOURNAL-FORMAT-4).
+    /// Why no record verifies at a place, and whether the record looks as if it had never been
+    /// written completely: the file ends in it, or one of its sectors has only zeros.
     #[cold]
     pub(super) fn diagnose(&self, at: usize) -> (Corruption, bool) {
         let verify = |from: usize, to: usize| {
@@ -470,23 +472,23 @@ impl Stream {
             }
             let mark = u16::from_le_bytes(MARK).into();
             let damage = verify(at, body).unwrap_or(report(at as u64, mark, 0));
-            // No record is shorter.
+            // The shortest record has this length.
             return (damage, self.is_unwritten(at, filled(body + TRAILER_LEN)));
         };
         let end = filled(body_end);
         if self.len() < end {
             return short(body, end);
         }
-        // Else the payload verifies with another kind, or the filler is damaged.
+        // If the payload verifies, the kind is not that of a batch, or the filler is damaged.
         let damage = verify(body, body_end).unwrap_or(report(body as u64, BATCH.into(), 0));
-        // What the head's own sector has of it was written together with the head.
+        // The head verifies, so its sector was written, with the part of the body that is in it.
         (
             damage,
             self.is_unwritten(body.next_multiple_of(SECTOR), end),
         )
     }
 
-    /// Whether a sector has nothing but zeros between two places.
+    /// Whether any sector between two places has only zeros there.
     fn is_unwritten(&self, from: usize, to: usize) -> bool {
         (from / SECTOR * SECTOR..to).step_by(SECTOR).any(|sector| {
             let from = from.max(sector);
@@ -508,17 +510,17 @@ pub(super) fn name_of(table: u64) -> String {
     format!("{table:06}{SUFFIX}")
 }
 
-/// What the name of a file that was set aside ends with: a torn tail, and what may have been
+/// The endings of the names of files that were set aside: torn tails, and parts that may have been
 /// durable.
 pub(super) const CUT: &str = ".cut";
 pub(super) const DAMAGED: &str = ".damaged";
 
-/// The table of a file that was set aside.
+/// The table of a file that was set aside, by its name.
 pub(super) fn table_of_kept(name: &str) -> Option<u64> {
     table_of(name.get(..name.rfind('.')?)?)
 }
 
-/// The table of a file with such a name.
+/// The table of a journal file, by its name.
 pub(super) fn table_of(name: &str) -> Option<u64> {
     let table = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (name_of(table) == name).then_some(table)
@@ -528,7 +530,7 @@ pub(super) fn table_of(name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A record at this place reads back, and no damaged byte of it makes it look unwritten.
+    /// A record at this place reads back, and does not look unwritten after damage of any byte.
     fn check_record(at: usize, len: usize, seed: u64) {
         let checks =
             FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
@@ -563,7 +565,7 @@ mod tests {
             }
             file[place] = byte;
         }
-        // A sector that was never written is told from a damaged one, wherever the record lies.
+        // With a sector of zeros the record looks unwritten, at every place of the record.
         for sector in (at / SECTOR * SECTOR..file.len()).step_by(SECTOR) {
             let mut torn = file.clone();
             let end = file.len().min(sector + SECTOR);
@@ -576,7 +578,7 @@ mod tests {
         }
     }
 
-    /// At each place relative to sectors.
+    /// Tries records at each place relative to sectors.
     #[test]
     fn a_damaged_byte_never_looks_unwritten() {
         for at in (SECTOR..2 * SECTOR).filter(|at| filled(*at) == *at) {
@@ -589,7 +591,7 @@ mod tests {
         }
     }
 
-    /// Of all of a file and of its parts.
+    /// The mask of a part of a file is that part of the whole mask.
     #[test]
     fn a_mask_depends_on_the_place_alone() {
         let checks = FileHeader::new(ChecksumKind::Crc32c, 7, 1).checks;

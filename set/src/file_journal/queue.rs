@@ -1,12 +1,11 @@
-//! Batches between their append and their write.
+//! The queue of batches between their append and their write.
 //!
 //! ```text
-//!   append   the batch's memory changes hands; its number and checksum are noted        no copy
-//!   encode   every record from what was noted; then again from the batches alone, and compared
+//!   append   takes the batch's memory; notes its number and checksum                   no copy
+//!   encode   every record from the notes; then again from the batches alone; compares
 //! ```
-//! * QUEUE-1: what is written is what was appended. Of two encodings the first one has the numbers
-//!   and the checksums that were noted, the second one those that its batch has: a bit that flipped
-//!   in between, or that a processor got wrong, makes them differ.
+//! A batch is written as it was appended (FILE-JOURNAL-4): a bit that flips in the queue, or that a
+//! processor computes wrong, makes the two encodings differ.
 //!
 //! One thread at a time.
 
@@ -19,10 +18,10 @@ use paranoid_memtable::{Result, SequenceNumber};
 
 use crate::file_journal::format::{Content, SEQUENCE_LEN, checksum_of, difference, encode, word};
 
-/// Bytes of memory that are kept between writes, of batches and of their encodings.
+/// The most bytes of memory kept between writes, for batches and for their encodings.
 const KEPT_MAX: usize = 1 << 20;
 
-/// A batch that was appended.
+/// An appended batch, with the number and the checksum that the append noted.
 #[derive(Debug, Default)]
 struct Queued {
     batch: Vec<u8>,
@@ -36,15 +35,15 @@ impl Queued {
     }
 }
 
-/// Batches that are to be written, all to one file.
+/// Batches that wait to be written, all to one file.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// The first `len` of them wait; the others have memory for more.
+    /// The first `len` batches wait; the others are memory for later batches.
     batches: Vec<Queued>,
     len: usize,
     bytes: Vec<u8>,
     again: Vec<u8>,
-    /// The largest sequence number of a batch with entries, once the queue was taken.
+    /// The largest first sequence number of a batch with entries, when the queue was taken.
     pub(super) last_sequence: SequenceNumber,
 }
 
@@ -53,7 +52,7 @@ impl Queue {
         self.len == 0
     }
 
-    /// Adds a batch, and leaves other memory in its place. O(1).
+    /// Adds a batch, and leaves the memory of an earlier one in its place. O(1).
     pub(super) fn push(&mut self, batch: &mut Vec<u8>, sequence: SequenceNumber, checksum: u32) {
         if self.len == self.batches.len() {
             self.batches.push(Queued::default());
@@ -64,10 +63,10 @@ impl Queue {
         self.len += 1;
     }
 
-    /// The records of all batches, as they will lie in the file from an offset on. O(bytes).
+    /// Encodes the records of all batches for an offset of the file. O(bytes).
     ///
     /// # Errors
-    /// `Corruption` if two encodings differ, three times (QUEUE-1).
+    /// `Corruption` if the two encodings differ in each of three attempts (FILE-JOURNAL-4).
     pub(super) fn encode(
         &mut self,
         checks: &BlockChecks,
@@ -94,6 +93,7 @@ impl Queue {
         } = self;
         let batches = &batches[..*len];
         bytes.clear();
+        // From the numbers and the checksums that the append noted.
         for queued in batches {
             let noted = Content {
                 sequence: queued.sequence,
@@ -103,6 +103,7 @@ impl Queue {
             encode(bytes, checks, offset + bytes.len() as u64, durable, noted);
         }
         let mut rest = bytes.as_slice();
+        // From the batches alone, which the compiler must read again.
         for queued in black_box(batches) {
             let at = offset + (bytes.len() - rest.len()) as u64;
             let payload = black_box(queued.payload());
@@ -125,7 +126,7 @@ impl Queue {
         Err(difference(end - rest.len() as u64, &[], rest).into())
     }
 
-    /// Forgets the batches, and keeps memory for the next ones.
+    /// Removes the batches, and keeps memory for the next ones.
     pub(super) fn clear(&mut self) {
         let mut kept = 0;
         for queued in &mut self.batches[..self.len] {
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use paranoid_memtable::ChecksumKind;
 
-    /// Every bit of each batch, of its number and of its checksum (QUEUE-1).
+    /// Flips every bit of each batch, of its number and of its checksum.
     #[test]
     fn every_bit_that_flips_in_the_queue_is_found() {
         let checks = BlockChecks::with_context(ChecksumKind::Crc32c, NonZeroU32::MIN);

@@ -1,26 +1,23 @@
-//! Recovery: finds what the files of a journal hold, decides where it ends, hands its batches out
-//! and makes them durable.
+//! The recovery of a journal: reads its files, decides where it ends, makes the rest durable, and
+//! delivers the batches.
 //!
 //! ```text
-//!   newest file .. oldest that is needed     each names the one before it, and how much of it must be there
-//!   first place that does not verify, or is not there:
-//!     a note, or a record that was appended later, knew it to be durable    damage: refused
-//!     nothing after it verifies                                             a torn tail: cut
-//!     it was never written, though something after it was                   never synced: cut, with all after it
-//!     anything else                                                         damage: refused
+//!   newest file .. oldest needed file      each header names the file before, and its length
+//!   the first place that is missing or does not verify:
+//!     a note or a later record says that it was durable   damage: refused
+//!     it is a header that was written                     damage: refused
+//!     nothing after it verifies                           a torn tail: cut
+//!     it was never written, but a later part was          never synced: cut, with all after it
+//!     anything else                                       damage: refused
 //! ```
-//! * JOURNAL-RECOVERY-1: what a `sync` acknowledged is handed out, in order, or the recovery is
-//!   refused, as long as a note or a later record knows of that sync.
-//! * JOURNAL-RECOVERY-2: all files are read before one of them is changed or a batch is handed out.
-//!   What is cut is reported, and stays in a file with another name.
-//! * JOURNAL-RECOVERY-3: what is handed out is durable before the journal takes its first batch.
-//!   What is not known to be durable is written anew: a sync of the old file proves nothing once
-//!   one has failed, in this process or before it. So is the newest file, whatever is known about
-//!   it: the cut of an append that failed may not be synced yet.
-//! * JOURNAL-RECOVERY-4: a recovery ends when `replay` returns `Ok`: every batch was delivered and
-//!   taken. Until then the journal removes no file.
-//! * JOURNAL-RECOVERY-5: an opening that fails leaves no more bytes than it found. It first removes
-//!   what earlier ones began and did not finish, and it removes what it began itself.
+//! All files are read before any file is changed and before any batch is delivered. Each cut is
+//! reported, and the part stays in a file with another name. An opening that fails leaves no more
+//! bytes than it found: it first removes the unfinished files of earlier openings, and after an
+//! error its own.
+//! * JOURNAL-RECOVERY-1: all batches to be delivered are durable before the journal takes its first
+//!   batch. A file that may not be durable is copied to a new file, because after a failed sync, in
+//!   this process or an earlier one, another sync of the old file proves nothing. The newest file
+//!   is always copied: the cut after a failed append may not be synced.
 //!
 //! One owner.
 
@@ -31,103 +28,20 @@ use std::sync::{Arc, OnceLock};
 use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{Error, Result, SequenceNumber, WriteBatch, shown};
 
-use crate::file_journal::durable_notes::{Evidence, NAME, Note};
+use crate::file_journal::durable_notes::{DurableNotes, NAME, Note};
+use crate::file_journal::findings::{FindingReason, JournalFinding, Replayed};
 use crate::file_journal::format::{
     At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, report, table_of, table_of_kept,
 };
-use crate::file_journal::scan::{Bad, Records, ScannedFile, read_file};
-use crate::file_journal::storage::{COPY, Storage, remove_if_there, sync_dir, write_anew};
+use crate::file_journal::reader::{Bad, Records, ScannedFile, read_file};
+use crate::file_journal::storage::{COPY, Storage, remove_if_there, replace_file, sync_dir};
 
-/// What a recovery found.
-///
-/// ```
-/// use paranoid_set::FileJournal;
-/// # let folder = std::env::temp_dir().join(format!("replayed-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).expect("a folder");
-/// let (_journal, recovery) = FileJournal::open(&folder, 40)?;
-/// let replayed = recovery.replay(|_, _| Ok(()))?;
-/// assert_eq!((replayed.batches, replayed.last_sequence, replayed.cut_bytes), (0, 40, 0));
-/// assert!(replayed.findings.is_empty());
-/// # std::fs::remove_dir_all(&folder).expect("removed");
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct Replayed {
-    /// Number of batches that were handed out.
-    pub batches: u64,
-    /// The largest sequence number that the engine's files or a batch has.
-    pub last_sequence: SequenceNumber,
-    /// Bytes that were cut off. Each cut is one of the findings.
-    pub cut_bytes: u64,
-    /// What was cut off, is missing or was passed over, and damage that lost nothing.
-    pub findings: Vec<JournalFinding>,
-}
-
-/// Something that a recovery found where it was not as it was written.
-///
-/// ```
-/// use paranoid_memtable::WriteBatch;
-/// use paranoid_set::{FileJournal, FindingReason, Journal};
-/// # let folder = std::env::temp_dir().join(format!("finding-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).expect("a folder");
-/// let (journal, _) = FileJournal::open(&folder, 0)?;
-/// journal.switch(1)?;
-/// let mut batch = WriteBatch::new();
-/// batch.put(b"apple", b"red")?;
-/// batch.set_sequence(1);
-/// journal.append(batch.as_bytes())?;
-/// drop(journal);
-/// let path = folder.join("000001.journal");
-/// let mut bytes = std::fs::read(&path).expect("the file");
-/// bytes.pop();
-/// std::fs::write(&path, bytes).expect("written");
-///
-/// let (_journal, recovery) = FileJournal::open(&folder, 0)?;
-/// let replayed = recovery.replay(|_, _| Ok(()))?;
-/// let finding = &replayed.findings[0];
-/// assert_eq!((finding.reason, finding.cut_bytes), (FindingReason::TornTail, replayed.cut_bytes));
-/// assert!(finding.cut_bytes > 0 && finding.error.to_string().starts_with("000001.journal "));
-/// # std::fs::remove_dir_all(&folder).expect("removed");
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct JournalFinding {
-    /// Why.
-    pub reason: FindingReason,
-    /// Bytes of the file that were cut off, 0 if none were.
-    pub cut_bytes: u64,
-    /// `DamagedFile` with the name of the file and the byte offset, or with `Io` for one that is
-    /// not there.
-    pub error: Error,
-}
-
-/// Why a recovery did not take a file as it is.
-///
-/// ```
-/// use paranoid_set::FindingReason;
-/// assert_ne!(FindingReason::TornTail, FindingReason::Damage);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FindingReason {
-    /// It was not written whole when the machine went down, or comes after something that was not.
-    /// Nothing says that it was ever synced.
-    TornTail,
-    /// It does not verify although it was written.
-    Damage,
-    /// It is not there, or comes after something that is not there.
-    Missing,
-}
-
-shown! { "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recovery.files.len() } }
-
-/// What opening a journal does about what is not as it was written, under the names of RocksDB's
+/// The mode of opening a journal that is not as it was written, under the names of RocksDB's
 /// `WALRecoveryMode`.
 ///
-/// A *torn tail* is what nothing says to have been synced. *Damage* is everything else: what a note
-/// or a later record knew to be durable, or what a record follows that verifies.
+/// From the first place that does not verify on, the journal is a *torn tail* if no note and no
+/// record says that the place was durable. Otherwise it is *damage*. It is damage, too, if the
+/// place was written and a record after it verifies, or if it is a header that was written.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -142,19 +56,20 @@ shown! { "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recov
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RecoveryMode {
-    /// A torn tail is cut off; damage is refused, with the file and the byte offset.
+    /// A torn tail is cut off. Damage is refused, with the file and the byte offset.
     #[default]
     TolerateCorruptedTailRecords,
-    /// A torn tail is refused too.
+    /// A torn tail and damage are refused.
     AbsoluteConsistency,
-    /// The first place that is not as it was written ends the journal, whether it was durable or
-    /// not: what comes after it is cut off and stays in files with other names.
+    /// The first place that is not as it was written ends the journal, durable or not. The rest is
+    /// cut off, and stays in files with other names.
     PointInTime,
-    /// Every batch that verifies is handed out, whatever stands between them.
+    /// Every batch that verifies is delivered; damage between them is skipped.
     SkipAnyCorrupted,
 }
 
-/// What earlier journals left in a directory: read, checked and durable, and not handed out yet.
+/// The batches that earlier journals left in a directory: checked and durable, but not delivered
+/// yet.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -181,45 +96,46 @@ pub enum RecoveryMode {
 /// # std::fs::remove_dir_all(&folder).expect("removed");
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[must_use = "what earlier journals left is not in any table before it is replayed"]
+#[must_use = "the batches of earlier journals are in no table until they are replayed"]
 pub struct JournalRecovery {
     storage: Arc<dyn Storage>,
     last_sequence: SequenceNumber,
-    /// What is kept, oldest first.
+    /// The files that are kept, oldest first.
     files: Vec<ScannedFile>,
-    /// The files that are cut off, the first one maybe in part, and those that hold nothing.
+    /// The files that are cut off, the first one maybe in part, and newest files without records.
     dropped: Vec<ScannedFile>,
-    /// What the names of files that are cut off end with.
+    /// The ending of the names of files that are cut off.
     ending: &'static str,
-    /// Everything before this place was durable, and so must be there if it is needed.
+    /// All parts of the journal before this place were durable, and must be intact if they are
+    /// needed.
     synced: At,
     note: Option<Note>,
-    /// Whether all that verifies is handed out, and the files stay as they are.
+    /// Whether the recovery skips damage: it delivers every batch that verifies, and cuts no file.
     is_salvage: bool,
     replayed: Replayed,
-    /// The first number of the newest batch that was handed out.
-    handed_out: SequenceNumber,
+    /// The first number of the newest delivered batch.
+    delivered: SequenceNumber,
     /// Shared with the journal.
     pub(super) recovered: Arc<Recovered>,
 }
 
-/// The last sequence number that a recovery delivered, once it has ended well (JOURNAL-RECOVERY-4);
-/// 0 if it has nothing.
+/// The last sequence number that a recovery delivered, set when it ends well; 0 if it had no batch.
+/// Until it is set, the journal removes no file (FILE-JOURNAL-5).
 pub(super) type Recovered = OnceLock<SequenceNumber>;
 
 impl JournalRecovery {
-    /// Reads all files, and cuts off or refuses what is not as it was written. Returns the smallest
-    /// number that the next table may have as well.
+    /// Reads all files, and cuts off or refuses the parts that are not as they were written.
+    /// Returns the recovery, the notes, and the smallest number that the next table may have.
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         last_sequence: SequenceNumber,
         mode: RecoveryMode,
-    ) -> Result<(Self, Evidence, u64)> {
+    ) -> Result<(Self, DurableNotes, u64)> {
         let mut names = storage
             .list()
             .map_err(Error::io("list", "the journal's directory"))?;
         names.sort_unstable_by_key(|name| table_of(name));
-        let (mut evidence, damaged_note) = Evidence::read(Arc::clone(&storage))?;
+        let (mut notes, damaged_note) = DurableNotes::read(Arc::clone(&storage))?;
         let mut recovery = JournalRecovery {
             storage,
             last_sequence,
@@ -230,13 +146,13 @@ impl JournalRecovery {
                 table: 0,
                 offset: 0,
             },
-            note: evidence.note,
+            note: notes.note,
             is_salvage: false,
             replayed: Replayed {
                 last_sequence,
                 ..Replayed::default()
             },
-            handed_out: last_sequence,
+            delivered: last_sequence,
             recovered: Arc::default(),
         };
         recovery.scan(&names)?;
@@ -246,30 +162,31 @@ impl JournalRecovery {
         damaged_note
             .into_iter()
             .for_each(|error| recovery.found(FindingReason::Damage, 0, error));
-        recovery.clean_up(&names, oldest, &mut evidence)?;
+        recovery.clean_up(&names, oldest, &mut notes)?;
         if !recovery.is_salvage && recovery.last_first() == last_sequence {
-            // It has nothing to deliver.
+            // The recovery has nothing to deliver.
             recovery.recovered.get_or_init(|| 0);
         }
         let used = names
             .iter()
             .filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
         let next_table = used.max().map_or(1, |table| table.saturating_add(1));
-        Ok((recovery, evidence, next_table))
+        Ok((recovery, notes, next_table))
     }
 
-    /// Hands out all batches after the engine's last sequence number, in the order of their numbers
-    /// and under them, each verified and with digests. Appends nothing. O(bytes).
+    /// Delivers all batches after the engine's last sequence number, each with its number, in the
+    /// order of the numbers. Each batch is verified and has digests. Appends nothing. O(bytes).
     ///
-    /// `Ok` is the end of the recovery. Until then the journal keeps every file, whatever is
-    /// flushed, and afterwards until all that was delivered is flushed. A recovery that ends in an
-    /// error or a panic, or is dropped, has no such end: the next opening starts it again, and
-    /// nothing is lost.
+    /// `Ok` ends the recovery. Until then the journal keeps every file, even if its table is
+    /// flushed; after that, until all delivered batches are flushed. A recovery that returns an
+    /// error, panics or is dropped does not end: the next opening starts it again, and nothing is
+    /// lost.
     ///
     /// # Errors
-    /// `DamagedFile` with the file and the byte offset if a batch is damaged by now, or has records
-    /// that this crate cannot apply (a journal opened for salvage notes it and goes on); `Io`; and
-    /// any error of `deliver`.
+    /// - `DamagedFile` with the file and the byte offset, if a batch was damaged after the opening,
+    ///   or has records that this crate cannot apply. With `SkipAnyCorrupted` these batches are
+    ///   findings, and the recovery continues.
+    /// - `Io`, and any error of `deliver`.
     pub fn replay(
         mut self,
         mut deliver: impl FnMut(SequenceNumber, WriteBatch) -> Result<()>,
@@ -281,7 +198,7 @@ impl JournalRecovery {
         Ok(self.replayed)
     }
 
-    /// Notes something that is not as it was written.
+    /// Adds a finding.
     fn found(&mut self, reason: FindingReason, cut_bytes: u64, error: Error) {
         self.replayed.cut_bytes += cut_bytes;
         self.replayed.findings.push(JournalFinding {
@@ -291,19 +208,19 @@ impl JournalRecovery {
         });
     }
 
-    /// The last note, if it names what the engine's files do not have.
+    /// The last note, if it covers batches that the engine's files do not have.
     fn needed_note(&self) -> Option<Note> {
         self.note
             .filter(|note| note.last_sequence > self.last_sequence)
     }
 
-    /// Reads all files that are needed, oldest first.
+    /// Reads all needed files, from the newest to the oldest.
     fn scan(&mut self, names: &[String]) -> Result<()> {
-        // What the file after this one says about the one before it.
+        // The header of the next newer file, which names the file before it.
         let mut newer: Option<FileHeader> = None;
         for table in names.iter().rev().filter_map(|name| table_of(name)) {
             let previous = newer.and_then(|header| header.previous);
-            // A file that no other names: its creation failed.
+            // No header names this file: its creation failed.
             if newer.is_some() && previous.is_none_or(|previous| table > previous.table) {
                 continue;
             }
@@ -336,7 +253,7 @@ impl JournalRecovery {
         Ok(())
     }
 
-    /// Adds the missing files to the others.
+    /// Adds the files that a header or the note names, and that do not exist.
     fn add_missing(&mut self) {
         let is_there = |table: u64| {
             self.files
@@ -349,7 +266,7 @@ impl JournalRecovery {
             .filter_map(|it| it.previous)
             .filter(|at| !is_there(at.table));
         let mut missing: Vec<At> = named.collect();
-        // No file names the one that was the newest when it was synced last.
+        // No header names the file that was the newest at the last sync: only the note does.
         let is_newest = |note: &Note| {
             headers().all(|header| header.table < note.at.table) && !is_there(note.at.table)
         };
@@ -359,7 +276,8 @@ impl JournalRecovery {
         self.files.sort_by_key(|file| file.table);
     }
 
-    /// Decides how much of the files is handed out (JOURNAL-RECOVERY-1).
+    /// Decides where the journal ends. Batches that a `sync` acknowledged are delivered, or the
+    /// opening is refused, as long as a note or a later record names that sync.
     fn cut(&mut self, mode: RecoveryMode) -> Result<()> {
         let broken = self
             .files
@@ -369,7 +287,7 @@ impl JournalRecovery {
         let Some((first, file, bad)) = broken else {
             return Ok(());
         };
-        let goes_on = file.goes_on
+        let continues = file.continues
             || self
                 .files
                 .iter()
@@ -380,12 +298,12 @@ impl JournalRecovery {
             offset: bad.at,
         } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
-        let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
+        let is_damage = was_durable || lost_header || (continues && !bad.unwritten);
         let refuses_damage = mode == RecoveryMode::TolerateCorruptedTailRecords;
         if mode == RecoveryMode::AbsoluteConsistency || (refuses_damage && is_damage) {
             return Err(file.damaged(bad.report.into()));
         }
-        if mode == RecoveryMode::SkipAnyCorrupted && (is_damage || goes_on) {
+        if mode == RecoveryMode::SkipAnyCorrupted && (is_damage || continues) {
             self.skip_lost();
             return Ok(());
         }
@@ -405,8 +323,8 @@ impl JournalRecovery {
         )
     }
 
-    /// Notes what a salvage cannot read. What it meets between records is reported when it is read
-    /// again.
+    /// Adds a finding for each file that is missing, that has no header, or that ends too early.
+    /// The delivery reports damage between records.
     fn skip_lost(&mut self) {
         self.is_salvage = true;
         for file in std::mem::take(&mut self.files) {
@@ -423,7 +341,7 @@ impl JournalRecovery {
         }
     }
 
-    /// Cuts off what lies at a place and after it.
+    /// Cuts off the journal from a place on.
     fn cut_from(&mut self, first: usize, bad: Bad, reason: FindingReason) -> Result<()> {
         let is_torn = reason == FindingReason::TornTail;
         self.ending = if is_torn { CUT } else { DAMAGED };
@@ -447,8 +365,8 @@ impl JournalRecovery {
         Ok(())
     }
 
-    /// Drops the newest files if they hold nothing but a header, or a process that ends again and
-    /// again before its first write leaves ever more of them.
+    /// Drops the newest files that have only a header. Otherwise a process that crashes again and
+    /// again before its first write would leave more and more of them.
     fn drop_idle(&mut self) {
         let holds = |file: &ScannedFile| file.len > HEADER_LEN as u64 || file.bad.is_some();
         let mut idle = self.files.split_off(
@@ -457,14 +375,14 @@ impl JournalRecovery {
                 .rposition(holds)
                 .map_or(0, |last| last + 1),
         );
-        // One that was cut there is dropped as a whole.
+        // A file that was cut after its header is dropped as a whole.
         let cut = self.dropped.first().map(|file| file.table);
         idle.retain(|file| Some(file.table) != cut);
         idle.append(&mut self.dropped);
         self.dropped = idle;
     }
 
-    /// Hands out the batches of a file.
+    /// Delivers the batches of a file.
     fn deliver_file(
         &mut self,
         file: &ScannedFile,
@@ -486,7 +404,7 @@ impl JournalRecovery {
                 }
             };
             let (sequence, len) = (batch.sequence(), batch.len() as u64);
-            self.handed_out = if len > 0 { sequence } else { self.handed_out };
+            self.delivered = if len > 0 { sequence } else { self.delivered };
             let last = sequence.saturating_add(len.saturating_sub(1));
             self.replayed.last_sequence = self.replayed.last_sequence.max(last);
             deliver(sequence, batch)?;
@@ -495,7 +413,7 @@ impl JournalRecovery {
         Ok(())
     }
 
-    /// The batch of a record, if it is one that is handed out.
+    /// The batch of a record; `None` if the engine's files have it.
     fn read_batch(&self, record: &Record<'_>, checks: &BlockChecks) -> Result<Option<WriteBatch>> {
         let sequence = record.sequence();
         if sequence <= self.last_sequence {
@@ -506,17 +424,17 @@ impl JournalRecovery {
         if let Err(Error::Corruption(report)) = &mut batch {
             report.offset = record.offset_of(report.offset);
         }
-        if sequence <= self.handed_out {
-            return Err(report(record.offset_of(0), self.handed_out + 1, sequence).into());
+        if sequence <= self.delivered {
+            return Err(report(record.offset_of(0), self.delivered + 1, sequence).into());
         }
         batch.map(Some)
     }
 
-    /// Sets aside what is cut off, removes what is not needed, and makes the rest durable
-    /// (JOURNAL-RECOVERY-3).
-    fn clean_up(&self, names: &[String], oldest: u64, evidence: &mut Evidence) -> Result<()> {
+    /// Sets aside the parts that are cut off, removes the files that are not needed, and makes the
+    /// rest durable (JOURNAL-RECOVERY-1).
+    fn clean_up(&self, names: &[String], oldest: u64, notes: &mut DurableNotes) -> Result<()> {
         let storage = &*self.storage;
-        // JOURNAL-RECOVERY-5. No note names such a file.
+        // First the unfinished files of earlier openings; no note names them.
         let is_own =
             |name: &str| name == NAME || table_of(name).or_else(|| table_of_kept(name)).is_some();
         let begun = |name: &&String| name.strip_suffix(COPY).is_some_and(is_own);
@@ -528,31 +446,31 @@ impl JournalRecovery {
             let file = self.files.iter().find(|file| file.table == note.at.table);
             file.is_some_and(|file| file.len >= note.at.offset)
         };
-        // EVIDENCE-2. Where the note goes with its file, one of what stays durable takes its place.
+        // Before its file is removed or cut, the note is replaced by one of what stays durable.
         let end = self.end().map(|at| Note {
             at,
             last_sequence: self.last_first(),
         });
         let remaining = end.filter(|note| !self.is_salvage && note.at <= self.synced);
-        evidence.begin(self.note.filter(stays).or(remaining))?;
+        notes.begin(self.note.filter(stays).or(remaining))?;
         let is_scanned = |table: &u64| {
             let is_in = |files: &[ScannedFile]| {
                 files.binary_search_by_key(table, |file| file.table).is_ok()
             };
             is_in(&self.files) || is_in(&self.dropped)
         };
-        // Oldest first, each gone for good before the next one.
+        // Oldest first; each removal is durable before the next one.
         for name in names {
             let is_old = |table| name.ends_with(CUT) && table < oldest;
             match table_of(name).filter(|table| !is_scanned(table)) {
-                // It may hold something, though nobody says so.
+                // The file may have batches, though no header and no note names it.
                 Some(table) if table > oldest => set_aside(storage, name, CUT)?,
                 None if !table_of_kept(name).is_some_and(is_old) => continue,
                 _ => remove_if_there(storage, name)?,
             }
             sync_dir(storage)?;
         }
-        // Newest first, likewise: a file is never there without the one before it.
+        // Newest first, each durably: no file exists without the file before it.
         let is_kept = |file: &&ScannedFile| self.cut_table() == Some(file.table);
         for file in self.dropped.iter().rev().filter(|file| !is_kept(file)) {
             self.drop_file(file)?;
@@ -562,11 +480,11 @@ impl JournalRecovery {
             self.keep_file(file)?;
         }
         sync_dir(storage)?;
-        end.into_iter().for_each(|note| evidence.add(note));
+        end.into_iter().for_each(|note| notes.add(note));
         Ok(())
     }
 
-    /// The table of a file of which a part is kept, and a part is cut off.
+    /// The table of the file that is cut in the middle.
     fn cut_table(&self) -> Option<u64> {
         let kept = self.files.last()?.table;
         self.dropped
@@ -575,7 +493,7 @@ impl JournalRecovery {
             .filter(|cut| *cut == kept)
     }
 
-    /// Sets aside a file of which nothing is kept, or removes one that holds nothing.
+    /// Sets aside a file that is cut off as a whole, or removes it if it has no data.
     fn drop_file(&self, file: &ScannedFile) -> Result<()> {
         if file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten) {
             set_aside(&*self.storage, &file.name(), self.ending)
@@ -584,9 +502,9 @@ impl JournalRecovery {
         }
     }
 
-    /// Writes a file anew, unless it is known to be durable and the journal went on after it
-    /// (JOURNAL-RECOVERY-3). It is read and verified once more: what the system has in its cache
-    /// after a sync that failed need not be what was written.
+    /// Copies a file to a new file, unless it is known to be durable and is not the newest one
+    /// (JOURNAL-RECOVERY-1). The file is read and verified again, because the system's cache may
+    /// have other bytes than the file after a failed sync.
     fn keep_file(&self, file: &ScannedFile) -> Result<()> {
         if file.end() <= self.synced && Some(file.end()) != self.end() {
             return Ok(());
@@ -604,17 +522,17 @@ impl JournalRecovery {
             again
                 .bad
                 .map_or(Ok(()), |bad| Err(file.damaged(bad.report.into())))?;
-            // The end is set aside, durably, before the file is written without it.
+            // The cut part is set aside durably before the file is written without it.
             if self.cut_table() == Some(file.table) && !cut.is_empty() {
-                write_anew(storage, &aside, &cut)?;
+                replace_file(storage, &aside, &cut)?;
                 sync_dir(storage)?;
             }
         }
-        write_anew(storage, &name, &bytes)
+        replace_file(storage, &name, &bytes)
             .map(drop)
             .inspect_err(|_| {
-                // JOURNAL-RECOVERY-5. Unless the file has its end, what was set aside is all that
-                // is left of it.
+                // An opening that fails leaves no new file. But if the old file has lost its end,
+                // the part that was set aside is the only copy, and stays.
                 let is_whole =
                     read_file(storage, file.table).is_ok_and(|now| now.len() > bytes.len());
                 is_whole.then(|| storage.remove(&aside));
@@ -626,7 +544,8 @@ impl JournalRecovery {
         self.files.last().map(ScannedFile::end)
     }
 
-    /// The largest first sequence number of a batch that is handed out.
+    /// The largest first sequence number of a batch to be delivered; that of the engine's files if
+    /// there is none.
     pub(super) fn last_first(&self) -> SequenceNumber {
         self.files
             .iter()
@@ -635,9 +554,11 @@ impl JournalRecovery {
     }
 }
 
-/// Gives a file that is no longer part of the journal another name.
+/// Renames a file that is no longer part of the journal.
 fn set_aside(storage: &dyn Storage, name: &str, ending: &str) -> Result<()> {
     storage
         .rename(name, &format!("{name}{ending}"))
         .map_err(Error::io("rename", name))
 }
+
+shown! { "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recovery.files.len() } }

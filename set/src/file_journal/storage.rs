@@ -1,8 +1,8 @@
-//! The storage of a journal: its few calls on one directory, as a trait that a simulated disk can
-//! implement.
+//! The storage of a journal: the calls that it makes on one directory, as a trait that a simulated
+//! disk can implement.
 //!
-//! Who may call what: storages and files are shared between threads. A journal appends to a file
-//! from one thread at a time and may sync it from another meanwhile.
+//! Threads share storages and files. A journal appends to a file from one thread at a time, and may
+//! sync it from another thread meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 
 use paranoid_memtable::{Error, Result, shown};
 
-/// A file that grows at its end. Nothing of it needs to survive a crash before
-/// [`sync`](StorageFile::sync) returned.
+/// A file that grows at its end. Its bytes need to survive a crash only after
+/// [`sync`](StorageFile::sync) has returned.
 ///
 /// ```
 /// use paranoid_set::{FileStorage, Storage, StorageFile};
@@ -32,25 +32,26 @@ use paranoid_memtable::{Error, Result, shown};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait StorageFile: fmt::Debug + Send + Sync {
-    /// Adds bytes at the end of the file and waits for no device.
+    /// Adds bytes at the end of the file, and waits for no device.
     ///
     /// # Errors
-    /// Those of the operating system. Any part of the bytes may be in the file then. A journal does
-    /// not call again, so an implementation repeats a system call that ended in `Interrupted`.
+    /// Those of the operating system. After an error any part of the bytes may be in the file. A
+    /// journal does not try again, so an implementation must repeat a system call that ended in
+    /// `Interrupted`.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// What was appended before this call survives a crash once it returns. Needs no file
-    /// descriptor that the file does not have.
+    /// Makes the bytes durable that were appended before this call. Needs no file descriptor but
+    /// the file's own.
     ///
     /// # Errors
-    /// Those of the operating system. Nothing is known about the bytes since the last sync then,
-    /// and another call may succeed without having written them. A journal does not call again, so
-    /// an implementation repeats a system call that ended in `Interrupted`.
+    /// Those of the operating system. After an error the bytes since the last sync may be lost, and
+    /// another call may succeed without having written them. A journal does not try again, so an
+    /// implementation must repeat a system call that ended in `Interrupted`.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// The directory of a journal. [`FileStorage`] is one in the file system; tests use one that loses
-/// what was not synced.
+/// The directory of a journal. [`FileStorage`] is a directory in the file system; tests use a
+/// simulated disk that loses unsynced bytes.
 ///
 /// ```
 /// use paranoid_set::{FileStorage, Storage};
@@ -67,20 +68,20 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Storage: fmt::Debug + Send + Sync {
-    /// The names of the files that there are, in any order.
+    /// Returns the names of all files, in any order.
     ///
     /// # Errors
     /// Those of the operating system.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Creates an empty file that does not exist. Its name needs to survive a crash only after
-    /// [`sync_dir`](Storage::sync_dir).
+    /// Creates an empty file under a name that does not exist. The name needs to survive a crash
+    /// only after [`sync_dir`](Storage::sync_dir).
     ///
     /// # Errors
     /// `AlreadyExists`, and those of the operating system.
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>>;
 
-    /// All bytes of a file.
+    /// Returns all bytes of a file.
     ///
     /// # Errors
     /// `NotFound`, and those of the operating system.
@@ -92,36 +93,32 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// `NotFound`, and those of the operating system.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Gives a file another name, in one step: after a crash there is the former state of both
-    /// names, or the new one. A file that has the new name is gone. A file that is open takes
-    /// appends under its new name.
+    /// Renames a file in one step: after a crash both names are as before, or both are as after it.
+    /// A file that had the new name is removed. An open file takes appends under its new name.
     ///
     /// # Errors
     /// `NotFound`, and those of the operating system.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// The names that there are survive a crash once this returns. An error stops a journal until
-    /// it is opened again. So this call should depend on nothing but the device, and keep what it
-    /// needs open.
+    /// Makes the names of all files durable. An error stops a journal until it is opened again. So
+    /// this call should depend on the device alone, and keep open what it needs.
     ///
     /// # Errors
     /// Those of the operating system.
     fn sync_dir(&self) -> io::Result<()>;
 
-    /// Keeps every other journal out until what it returns is dropped or the process ends. A
-    /// storage that one journal alone can reach need not do anything, which is what the method does
-    /// by itself.
+    /// Locks the storage against other journals until the result is dropped or the process ends.
+    /// The default does nothing, for a storage that only one journal can reach.
     ///
     /// # Errors
-    /// `WouldBlock` if another journal is there, and those of the operating system.
+    /// `WouldBlock` if another journal has the lock, and those of the operating system.
     fn lock(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
         Ok(Box::new(()))
     }
 }
 
-/// A directory of the machine's file system. The first [`sync_dir`](Storage::sync_dir) opens the
-/// directory, and the storage and its clones keep it open: later syncs need no further file
-/// descriptor.
+/// A directory in the file system as a storage. The first [`sync_dir`](Storage::sync_dir) opens the
+/// directory. The storage and its clones keep it open, so later syncs need no file descriptor.
 ///
 /// ```
 /// use paranoid_set::{FileStorage, Storage};
@@ -131,14 +128,14 @@ pub trait Storage: fmt::Debug + Send + Sync {
 #[derive(Clone)]
 pub struct FileStorage {
     directory: PathBuf,
-    /// The directory, once it is open.
+    /// The open directory, after the first sync of it.
     handle: Arc<OnceLock<File>>,
 }
 
 shown! { "FileStorage": impl [] FileStorage, |storage| { "directory": storage.directory } }
 
 impl FileStorage {
-    /// A directory that exists.
+    /// A storage in a directory, which must exist.
     ///
     /// ```
     /// use paranoid_set::{FileStorage, Storage};
@@ -169,7 +166,7 @@ impl Storage for FileStorage {
     fn list(&self) -> io::Result<Vec<String>> {
         let names =
             fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.file_name().into_string()));
-        // A name that is no valid text is not that of a journal.
+        // A journal's names are Unicode; others are left out.
         names
             .filter_map(|name: io::Result<_>| name.map(Result::ok).transpose())
             .collect()
@@ -181,7 +178,7 @@ impl Storage for FileStorage {
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let path = self.directory.join(name);
-        // The open of a pipe would wait.
+        // Opening a pipe would wait for a writer.
         if !fs::metadata(&path)?.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -200,9 +197,9 @@ impl Storage for FileStorage {
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        // Elsewhere directories cannot be opened, and names survive by themselves.
+        // Other systems cannot open a directory, and need no sync of names.
         if cfg!(unix) && self.handle.get().is_none() {
-            // Another thread may be the first one.
+            // If another thread was first, its handle stays.
             let _ = self.handle.set(File::open(&self.directory)?);
         }
         self.handle.get().map_or(Ok(()), File::sync_all)
@@ -227,12 +224,13 @@ impl Storage for FileStorage {
     }
 }
 
-/// What the name of a file ends with while it is written.
+/// The ending of a file's name until the file is complete.
 pub(super) const COPY: &str = ".copy";
 
-/// Writes a file in place of one that is not known to be durable, and syncs it: another sync of the
-/// old one might succeed without having written it. Durable once the directory is synced as well.
-pub(super) fn write_anew(
+/// Writes and syncs a new file in place of one that may not be durable: after a failed sync,
+/// another sync of the old file may succeed without having written it. The new file is durable once
+/// the directory is synced too.
+pub(super) fn replace_file(
     storage: &dyn Storage,
     name: &str,
     bytes: &[u8],
@@ -242,7 +240,7 @@ pub(super) fn write_anew(
     Ok(file)
 }
 
-/// As `write_copy`, and syncs the file.
+/// Does as `write_copy`, then syncs the file.
 pub(super) fn write_synced(
     storage: &dyn Storage,
     name: &str,
@@ -253,8 +251,8 @@ pub(super) fn write_synced(
     Ok(file)
 }
 
-/// Writes a file that has another name than its own, in the place of one that may have it. After an
-/// error no such file is left.
+/// Writes a file under its name with `.copy` added, and replaces a file of that name. After an
+/// error no such file remains.
 pub(super) fn write_copy(
     storage: &dyn Storage,
     name: &str,
@@ -271,7 +269,7 @@ pub(super) fn write_copy(
     Ok(file)
 }
 
-/// Gives a file that was written its name.
+/// Renames a written copy to its final name.
 pub(super) fn name_copy(storage: &dyn Storage, name: &str) -> Result<()> {
     let copy = format!("{name}{COPY}");
     or_remove(
@@ -283,8 +281,8 @@ pub(super) fn name_copy(storage: &dyn Storage, name: &str) -> Result<()> {
     )
 }
 
-/// After an error removes the copy that was begun: it takes room which the next attempt needs. If
-/// that fails too, the next opening removes the copy.
+/// Removes an incomplete copy after an error, because the next attempt needs its space. If that
+/// fails too, the next opening removes the copy.
 fn or_remove<T>(storage: &dyn Storage, name: &str, done: Result<T>) -> Result<T> {
     done.inspect_err(|_| drop(storage.remove(&format!("{name}{COPY}"))))
 }

@@ -1,32 +1,32 @@
 //! The bytes of a table: chunks that never move, addressed by 32-bit offsets in units of 8 bytes.
 //!
 //! ```text
-//!   offset   0       72        ...          B                2B                        4B                 2^32
-//!            | heads | chunk 0 |  (unused)  |    chunk 1     |         chunk 2         |    ...            |
-//!            here    | 32 KiB, heap         | B units, mapped | 2B units, mapped
+//!   offset   0       72              ...        B                2B                 4B       2^32
+//!            | heads | chunk 0      | (unused)  | chunk 1        | chunk 2          |   ...  |
+//!            | field | 32 KiB, heap             | B units, mapped | 2B units, mapped
 //! ```
-//! B is the write buffer size, rounded up to a power of two. A chunk is made by the first write
-//! that finds no room before it, so an empty table has its heads alone. A writer takes a sub-chunk
-//! from a chunk with one compare-and-swap and bumps inside it alone; a failed allocation advances
-//! nothing.
+//! B is the size of the write buffer, rounded up to a power of two. The first write that does not
+//! fit into the existing chunks makes the next one, so an empty table has only its heads. A writer
+//! takes a sub-chunk from a chunk by one compare-and-swap, and allocates from its sub-chunk without
+//! any atomic operation. A failed allocation takes nothing.
 //!
 //! Invariants:
 //! * ARENA-1: a chunk's base address and size are set once, before any offset into the chunk
-//!   exists, and its memory lives as long as the arena. Both are control words, compared with their
-//!   checks before they are used. The heads are a field of the arena: a view of them borrows it, so
-//!   it does not move meanwhile.
-//! * ARENA-2: an offset becomes an address only after it was found inside a chunk; a length only
-//!   after it was found to end inside the same chunk.
-//! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied.
-//!   Only the owner of a reservation writes its bytes as plain memory, and publishing consumes it:
-//!   afterwards nothing writes plainly there again.
-//! * ARENA-4: words that change after publication (links, back words) are reached only as atomics
-//!   from then on.
-//! * ARENA-5: all memory is initialised: heads and chunks start zeroed, those of dropped arenas too
-//!   (RECYCLER-1).
+//!   exists; 0 is no base. The memory lives as long as the arena. Base and size are control words:
+//!   each is compared with its check before use. The heads are a field of the arena, and a view
+//!   borrows the arena, so the heads do not move while a view exists.
+//! * ARENA-2: an offset becomes an address only after a check that it is inside a chunk. A length
+//!   is used only after a check that it ends inside the same chunk.
+//! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`, and neither can be copied.
+//!   Only the owner of a reservation writes its bytes as plain memory. Publishing consumes the
+//!   reservation; after that, nothing writes its bytes as plain memory.
+//! * ARENA-4: from publication on, words that change (links, back words) are accessed only as
+//!   atomics.
+//! * ARENA-5: all memory is initialised: heads and chunks start zeroed, also chunks of dropped
+//!   arenas (RECYCLER-1).
 //!
-//! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes
-//! after an offset are an entry; `node.rs` decides that.
+//! Any thread may call any method. Not promised: that an offset leads to an entry; `node.rs` checks
+//! that.
 
 #![expect(unsafe_code, reason = "turns checked offsets into references")]
 #![allow(
@@ -40,37 +40,38 @@ use std::sync::{Arc, Weak};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::Width;
 use crate::integrity::tag::Secret;
-use crate::memtable::arena::chunks::{bytes_in_chunk, chunk_of, chunk_start, continues, shift_of};
-use crate::memtable::arena::control::{
-    CHUNKS_MAX, Control, ControlWord, FIRST_UNITS, HEADS_UNITS, ROOT, Shape,
+use crate::memtable::arena::chunks::{
+    CHUNKS_MAX, FIRST_UNITS, bytes_in_chunk, chunk_of, chunk_start, continues, shift_of,
 };
+use crate::memtable::arena::control_block::{Control, ControlWord, Shape};
+use crate::memtable::arena::heads::{HEADS_UNITS, ROOT};
 use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::memory::{Mapping, Memory};
-use crate::memtable::arena::recycler::{ArenaRecycler, hand_on, take_or_allocate};
-use crate::memtable::arena::room::Room;
+use crate::memtable::arena::memory_limit::MemoryLimit;
+use crate::memtable::arena::recycler::{ArenaRecycler, recycle, take_or_allocate};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of a sub-chunk of chunk 0: 1 KiB, a few entries.
 const FIRST_UNITS_AT_ONCE: u64 = FIRST_UNITS as u64 / 32;
-/// Units at the start of each chunk that are never handed out, so that a sub-chunk at the end of a
-/// chunk is not continued in the next one.
+/// Units at the start of each chunk that stay unused, so that a sub-chunk at the end of a chunk
+/// never continues in the next chunk.
 const RESERVED_UNITS: u64 = 1;
 
 /// The bytes of a table, in chunks.
 pub(crate) struct Arena {
     pub(crate) control: Control,
     heads: Heads,
-    /// Number of units handed out per chunk, from its start.
+    /// For each chunk, the number of units from its start that are allocated.
     used: [AtomicU64; CHUNKS_MAX],
-    pub(crate) room: Room,
+    pub(crate) limit: MemoryLimit,
     owners: Mutex<Vec<Memory>>,
-    /// Keeps chunks of dropped arenas, and gets those of this one.
+    /// Provides chunks of dropped arenas, and takes the chunks of this arena when it is dropped.
     pub(crate) recycler: Weak<ArenaRecycler>,
     #[cfg(loom)]
     model: model::Words,
 }
 
-/// The sentinels of both lists and the root of the directory (ARENA-4), at a cache line.
+/// The heads of both lists and the root of the directory, aligned to a cache line.
 #[repr(align(64))]
 struct Heads([AtomicU64; HEADS_UNITS as usize]);
 
@@ -125,7 +126,7 @@ impl Arena {
             control: Control::new(secret, Shape::new(width, shift)),
             heads: Heads(std::array::from_fn(|_| AtomicU64::new(0))),
             used: std::array::from_fn(|_| AtomicU64::new(RESERVED_UNITS)),
-            room: Room::new(hard_limit),
+            limit: MemoryLimit::new(hard_limit),
             owners: Mutex::new(Vec::new()),
             recycler: Weak::new(),
             #[cfg(loom)]
@@ -139,7 +140,7 @@ impl Arena {
         self.heads.0.as_ptr().expose_provenance()
     }
 
-    /// A view: the checked control values, which an operation reads once.
+    /// The checked control values, which an operation reads once.
     #[inline(always)]
     pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
         let near = self.near_view();
@@ -150,8 +151,8 @@ impl Arena {
         }
     }
 
-    /// The view of an arena with chunk 1. Calls that may fail would force its values out of
-    /// registers, so there are none.
+    /// The view of an arena that has chunk 1. It calls nothing that may fail: such a call would
+    /// force the values out of registers.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
         const WORDS: [ControlWord; 6] = [
@@ -167,12 +168,8 @@ impl Arena {
             return None;
         }
         let shape = Shape(shape);
-        self.view_from(
-            (base, first),
-            (1 << shape.shift(), units),
-            shape,
-            Secret { mask, factor },
-        )
+        let secret = Secret { mask, factor };
+        self.view_from(base, first, 1 << shape.shift(), units, shape, secret)
     }
 
     /// The view of an arena without chunk 1, or the report of the damaged control word.
@@ -180,8 +177,8 @@ impl Arena {
     #[inline(never)]
     fn small_view(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
-        // A lost base reads as that of a chunk that does not exist yet; `locate_beyond` finds the
-        // damage when an offset leads into the chunk.
+        // A base that went back to 0 looks like the base of a chunk that does not exist yet.
+        // `locate_beyond` finds the damage when an offset leads into the chunk.
         let first = self.control.get_or_unset(ControlWord::base(0))?;
         let base = self.control.get_or_unset(ControlWord::base(1))?;
         let (base, start, units) = match (base, first) {
@@ -193,15 +190,17 @@ impl Arena {
                 self.control.get(ControlWord::units(1))?,
             ),
         };
-        self.view_from((base, first), (start, units), shape, secret)
+        self.view_from(base, first, start, units, shape, secret)
             .ok_or_else(|| bad_control(0))
     }
 
     #[inline(always)]
     fn view_from(
         &self,
-        (base, first): (u64, u64),
-        (start, units): (u32, u64),
+        base: u64,
+        first: u64,
+        start: u32,
+        units: u64,
         shape: Shape,
         secret: Secret,
     ) -> Option<View<'_>> {
@@ -222,8 +221,8 @@ impl Arena {
         })
     }
 
-    /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up.
-    /// O(1).
+    /// Takes `units` from the writer's sub-chunk, and refills or extends it first if it holds
+    /// fewer. O(1).
     #[inline(always)]
     pub(crate) fn carve(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
         if u64::from(sub.end - sub.next) < units {
@@ -241,14 +240,14 @@ impl Arena {
     #[cold]
     fn carve_cold(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
         let shift = self.control.shape()?.shift();
-        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB, and at most a quarter of what
-        // is handed out.
-        let quarter = self.room.handed_bytes() / (4 * UNIT as u64);
+        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB, and, above 4 KiB, at most a
+        // quarter of what all writers have taken.
+        let quarter = self.limit.taken_bytes() / (4 * UNIT as u64);
         let wish = ((1u64 << shift) >> 8)
             .clamp(512, 32 << 10)
             .min(quarter.max(512));
         let left = u64::from(sub.end - sub.next);
-        let (start, got) = self.hand_out(units, left, sub.end, wish, shift)?;
+        let (start, got) = self.allocate(units, left, sub.end, wish, shift)?;
         if continues(start, sub.end, shift) {
             sub.end += got;
         } else if u64::from(got) > units || left == 0 {
@@ -262,7 +261,7 @@ impl Arena {
         self.carve(sub, units)
     }
 
-    /// Makes the sub-chunk hold at least `bytes`, all or nothing.
+    /// Makes the sub-chunk hold at least `bytes`, or fails and takes nothing.
     pub(crate) fn reserve(&self, sub: &mut SubChunk, bytes: u64) -> Result<()> {
         let units = bytes.div_ceil(UNIT as u64);
         if u64::from(sub.end - sub.next) >= units {
@@ -278,9 +277,10 @@ impl Arena {
         Ok(())
     }
 
-    /// Hands out at least `units`, or the rest of them if the units from `adjacent` on are free.
-    /// Takes a lock only to make a chunk.
-    fn hand_out(
+    /// Allocates at least `units` from a chunk, and returns their first unit and number. If the
+    /// units from `adjacent` on are free, the `left` units before them count: only the rest is
+    /// allocated. Takes a lock only to make a chunk.
+    fn allocate(
         &self,
         units: u64,
         left: u64,
@@ -302,7 +302,7 @@ impl Arena {
                 self.control.get(ControlWord::units(index))?,
             );
             loop {
-                // ORDERING: Relaxed: the number itself is all that is shared; the memory that it
+                // ORDERING: Relaxed: threads share only the number itself. The memory that it
                 // counts was published with the chunk's base (ControlWords::set).
                 let next = used.load(Ordering::Relaxed);
                 let adjacent = continues((first + next) as u32, adjacent, shift);
@@ -322,23 +322,23 @@ impl Arena {
                     wish.max(missing).min(room)
                 };
                 let take = self
-                    .room
+                    .limit
                     .admit(take, missing)
-                    .ok_or_else(|| self.room.full(units))?;
+                    .ok_or_else(|| self.limit.full(units))?;
                 // ORDERING: Relaxed on both sides: as for the load.
                 let swapped =
                     used.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
                 if swapped.is_ok() {
                     return Ok(((first + next) as u32, take as u32));
                 }
-                self.room.give_back(take);
+                self.limit.give_back(take);
             }
         }
         let needed = units.saturating_mul(UNIT as u64);
-        if is_refused && needed <= self.room.remaining_bytes() {
+        if is_refused && needed <= self.limit.remaining_bytes() {
             return Err(Error::MemoryRefused { needed });
         }
-        Err(self.room.full(units))
+        Err(self.limit.full(units))
     }
 
     /// Makes chunk `index` if it does not exist, for an entry of `need` units.
@@ -353,14 +353,15 @@ impl Arena {
         } else {
             chunk_start(index + 1, shift)
         };
-        // One unit short of 2^32, so that an end fits 32 bits.
+        // The last chunk ends one unit before 2^32, so that its end fits 32 bits.
         let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
         let mut outcome = Chunk::TooSmall;
         let mut owners = self.owners.lock();
-        // Only the owner of this lock sets bases, so a base of 0 whose check disagrees is damage,
-        // not a chunk being made.
+        // Only the owner of this lock sets bases. So a base of 0 whose check disagrees is damage,
+        // and not a chunk that another thread is making.
         while self.control.get(base)? == 0 {
-            // Chunk 0 is made in full or not at all.
+            // If the system refuses memory, a smaller chunk is tried; chunk 0 has only its full
+            // size.
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
                 return Ok(outcome);
             }
@@ -377,7 +378,7 @@ impl Arena {
         Ok(Chunk::There)
     }
 
-    /// Has the system back units that were reserved.
+    /// Makes the system back the pages of these reserved units, if their chunk is a mapping.
     pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
         let (chunk, bytes) = bytes_in_chunk(units, self.control.shape()?.shift());
         let is_of_chunk = |mapping: &&Arc<Mapping>| mapping.chunk == chunk;
@@ -394,8 +395,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Returns a reservation to its sub-chunk if it is the newest one, with its bytes zeroed. An
-    /// older one is zeroed and stays unused.
+    /// Zeroes a reservation, and returns it to its sub-chunk if it is the newest one there. The
+    /// units of an older reservation stay unused.
     pub(crate) fn give_back(&self, sub: &mut SubChunk, mut reservation: Reservation) -> Result<()> {
         let view = self.view()?;
         let bytes = reservation.bytes() as usize;
@@ -406,7 +407,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Bytes of chunk 0 that nobody has taken; 0 before it is made.
+    /// Bytes of chunk 0 that are not allocated; 0 before the chunk is made.
     pub(crate) fn free_first_bytes(&self) -> u64 {
         let units = self.control.get(ControlWord::units(0)).unwrap_or(0);
         // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
@@ -415,8 +416,8 @@ impl Arena {
             .saturating_mul(UNIT as u64)
     }
 
-    /// The ranges of units that were handed out, which a salvage searches. Call it while no control
-    /// word is being set.
+    /// The allocated ranges of units, which a salvage searches. No other thread may be setting a
+    /// control word during the call.
     pub(crate) fn stretches(&self) -> Result<Stretches, Corruption> {
         let shift = self.control.shape()?.shift();
         let (mut stretches, mut damage) = (vec![(0, HEADS_UNITS)], None);
@@ -435,8 +436,8 @@ impl Arena {
         Ok((stretches, damage))
     }
 
-    /// `View::locate` for the heads, and for chunks of which a view knows nothing. Takes no view,
-    /// so that its callers keep theirs in registers.
+    /// `View::locate` for the heads, and for chunks whose base is not in a view. It takes no view,
+    /// so that callers keep theirs in registers.
     #[cold]
     #[inline(never)]
     fn locate_beyond(&self, shift: u32, offset: u32) -> Option<(usize, usize)> {
@@ -469,7 +470,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        hand_on(&self.recycler, &self.owners, &self.used);
+        recycle(&self.recycler, &self.owners, &self.used);
     }
 }
 
@@ -477,13 +478,13 @@ impl Drop for Arena {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chunk {
     There,
-    /// Its place in the address space has no room for the entry.
+    /// Its range of units is too short for the entry.
     TooSmall,
     /// The system refused its memory.
     Refused,
 }
 
-/// Ranges of units as (first unit, number), and the damage that hides further ones.
+/// Ranges of units as (first unit, number), and the first damage that hides further ranges.
 type Stretches = (Vec<(u32, u32)>, Option<Corruption>);
 
 #[cold]
@@ -491,13 +492,16 @@ fn bad_control(found: u64) -> Corruption {
     Corruption::new(Place::Control, 0, 0, found)
 }
 
-/// The checked control values of an arena, held in registers during an operation.
+/// The checked control values of an arena, held in registers during an operation. They describe the
+/// near chunk: chunk 1; before it exists, chunk 0; before both exist, the heads.
 #[derive(Clone, Copy)]
 pub(crate) struct Values<A> {
+    /// Addresses of the near chunk's first byte and of its end.
     base: usize,
     end: usize,
     /// Address of chunk 0, or 0 before it is made.
     first: usize,
+    /// First unit of the near chunk, and their number.
     start: u32,
     units: u32,
     shape: Shape,
@@ -505,15 +509,15 @@ pub(crate) struct Values<A> {
     pub(crate) secret: Secret,
     /// Stored bytes of each digest.
     pub(crate) width: Width,
-    /// The arena that these belong to.
+    /// The arena of these values, or its address.
     arena: A,
 }
 
-/// The values with a borrow of the arena. A view stays valid as long as the arena, and finds chunks
-/// that are added later.
+/// The checked control values with a borrow of the arena. A view also finds chunks that are made
+/// after it.
 pub(crate) type View<'a> = Values<&'a Arena>;
 
-/// The values with the arena's address; cursors keep them from step to step.
+/// The checked control values with the arena's address. Cursors keep a frame from step to step.
 pub(crate) type Frame = Values<usize>;
 
 impl<A> Values<A> {
@@ -545,7 +549,7 @@ impl<A> Values<A> {
 }
 
 impl Frame {
-    /// The view of `arena` with these values; `None` if they are another arena's.
+    /// The view of `arena` with these values. `None` if they belong to another arena.
     #[inline(always)]
     pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
         (self.arena == std::ptr::from_ref(arena).addr()).then_some(self.of(arena))
@@ -553,7 +557,7 @@ impl Frame {
 }
 
 impl<'a> View<'a> {
-    /// The address of a unit, if it is in the chunk that holds most units.
+    /// The address of a unit, if it is in the near chunk.
     #[inline(always)]
     pub(crate) fn locate_near(&self, offset: u32) -> Option<usize> {
         let ahead = offset.wrapping_sub(self.start);
@@ -564,13 +568,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether an address is in the chunk that holds most units.
+    /// Whether an address is in the near chunk.
     #[inline(always)]
     pub(crate) fn is_near(&self, address: usize) -> bool {
         address.wrapping_sub(self.base) < self.end.wrapping_sub(self.base)
     }
 
-    /// The address of a unit, assuming that it is in the chunk that holds most units; for
+    /// The address of a unit if it is in the near chunk, and some other number otherwise. For
     /// prefetches only.
     #[inline(always)]
     pub(crate) fn likely_address(&self, offset: u32) -> usize {
@@ -578,7 +582,7 @@ impl<'a> View<'a> {
             .wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
     }
 
-    /// The address of a unit of chunk 0 (ARENA-1).
+    /// The address of a unit, if it is in chunk 0.
     #[inline(always)]
     fn locate_first(&self, offset: u32) -> Option<usize> {
         let ahead = offset.wrapping_sub(HEADS_UNITS);
@@ -589,8 +593,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The address of a unit, and the number of bytes from there to the end of its chunk, if the
-    /// offset is inside a chunk (ARENA-2).
+    /// The address of a unit and the number of bytes from there to the end of its chunk. `None` if
+    /// the offset is in no chunk (ARENA-2).
     #[inline(always)]
     pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
         match self.locate_near(offset) {
@@ -628,24 +632,24 @@ impl<'a> View<'a> {
             Some(address) => address,
             None => self.arena.locate_beyond(self.shape.shift(), offset)?.0,
         };
-        // SAFETY: ARENA-1: no chunk begins at address 0. Callers then need not ask whether the
-        // reference is one.
+        // SAFETY: ARENA-1: no chunk begins at address 0. With this hint, the returned `Option`
+        // costs callers no test for a null reference.
         unsafe { std::hint::assert_unchecked(address != 0) };
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
-        // SAFETY: ARENA-1, ARENA-2: a unit inside a live chunk, aligned to 8; ARENA-4: links and
-        // back words are only accessed so after publication, and an unpublished word belongs to one
-        // writer (ARENA-3).
+        // SAFETY: ARENA-1, ARENA-2: the unit is inside a live chunk, and aligned to 8. ARENA-4:
+        // after publication, links and back words are accessed only as atomics. ARENA-3: an
+        // unpublished word belongs to one writer.
         Some(unsafe { AtomicU64::from_ptr(pointer) })
     }
 
-    /// The atomic word at a unit: loom's twin of it.
+    /// The atomic word at a unit. Under loom, words are in a side table.
     #[cfg(loom)]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
         self.head_word(offset)
             .or_else(|| self.arena.model.word(offset))
     }
 
-    /// `N` atomic words from a unit on, if all of them lie in one chunk (ARENA-4).
+    /// `N` atomic words from a unit on. `None` if one chunk does not hold all of them.
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn words<const N: usize>(&self, offset: u32) -> Option<&'a [AtomicU64; N]> {
@@ -660,13 +664,13 @@ impl<'a> View<'a> {
         // SAFETY: ARENA-1: no chunk begins at address 0.
         unsafe { std::hint::assert_unchecked(address != 0) };
         let pointer = std::ptr::with_exposed_provenance::<[AtomicU64; N]>(address);
-        // SAFETY: ARENA-1, ARENA-2: all N words are inside a live chunk, aligned to 8; ARENA-4:
-        // links and back words are only accessed so after publication, and an unpublished word
-        // belongs to one writer (ARENA-3).
+        // SAFETY: ARENA-1, ARENA-2: all N words are inside one live chunk, and aligned to 8.
+        // ARENA-4: after publication, links and back words are accessed only as atomics. ARENA-3:
+        // an unpublished word belongs to one writer.
         Some(unsafe { &*pointer })
     }
 
-    /// Bytes `from..to` of a reservation, to be written before it is published (ARENA-3).
+    /// Bytes `from..to` of a reservation, which the caller writes before it publishes them.
     #[inline(always)]
     pub(crate) fn plain<'r>(
         &self,
@@ -685,13 +689,13 @@ impl<'a> View<'a> {
             return Err(bad_control(to as u64).into());
         }
         let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address + from);
-        // SAFETY: ARENA-2: both ends were checked above; ARENA-3: nobody else reads or writes these
-        // bytes, and the borrow of the reservation keeps it so; ARENA-5.
+        // SAFETY: ARENA-2: both ends were checked above. ARENA-3: no other thread reads or writes
+        // these bytes, and the slice borrows the reservation. ARENA-5: they are initialised.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, to - from) })
     }
 
-    /// `len` bytes at `at` after the unit `offset`, if they end inside the chunk (ARENA-2). The
-    /// caller names bytes that are immutable from publication on.
+    /// `len` bytes that begin `at` bytes after the unit `offset`. `None` if they do not end inside
+    /// its chunk. The caller asks only for bytes that are immutable after publication.
     #[cfg(any(loom, feature = "fault-injection"))]
     pub(crate) fn published(&self, offset: u32, at: usize, len: usize) -> Option<&'a [u8]> {
         #[cfg(loom)]
@@ -701,8 +705,9 @@ impl<'a> View<'a> {
             return None;
         }
         let pointer = std::ptr::with_exposed_provenance::<u8>(address + at);
-        // SAFETY: ARENA-1, ARENA-2: inside a live chunk; ARENA-5; ARENA-3: nothing writes plainly
-        // to published bytes, and words that change (ARENA-4) lie outside what callers name.
+        // SAFETY: ARENA-1, ARENA-2: the bytes are inside a live chunk. ARENA-5: they are
+        // initialised. ARENA-3: published bytes are not written as plain memory. ARENA-4: callers
+        // ask for no word that changes.
         Some(unsafe { std::slice::from_raw_parts(pointer, len) })
     }
 
@@ -722,15 +727,15 @@ mod model {
     use super::{FIRST_UNITS, HEADS_UNITS};
     use crate::sync::{AtomicU64, UnsafeCell};
 
-    /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit
-    /// watches the bytes.
+    /// The atomic words of a model. Loom's atomics cannot be laid over raw bytes, so this table
+    /// holds them, and one cell for each unit notices races on its bytes.
     pub(super) struct Words {
         words: Vec<AtomicU64>,
         cells: Vec<UnsafeCell<()>>,
     }
 
-    // SAFETY: ARENA-3: the cells hold nothing; loom itself checks that no two threads use one at
-    // once.
+    // SAFETY: ARENA-3: the cells hold no data, and loom itself checks that no two threads use one
+    // at the same time.
     unsafe impl Sync for Words {}
 
     impl std::fmt::Debug for Words {
@@ -740,7 +745,7 @@ mod model {
     }
 
     impl Words {
-        /// Those of the heads and of chunk 0.
+        /// The words of the heads and of chunk 0.
         pub(super) fn new() -> Self {
             Words {
                 words: (0..HEADS_UNITS + FIRST_UNITS)

@@ -1,18 +1,32 @@
 //! The mapping of units to chunks: chunk 0 begins after the heads, chunk 1 at B, and each later
 //! chunk is twice as large as the one before.
 //!
-//! B is a power of two, `1 << shift`. See the picture in `arena.rs`. Pure functions.
+//! B is a power of two of units, `1 << shift`; `arena.rs` has the picture. All functions are pure.
 
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_possible_truncation,
-    reason = "offsets and levels are bounded by the address limit; words are packed"
+    reason = "bounded by the address limit of 2^32 units"
 )]
 
 use std::ops::Range;
 
-use crate::memtable::arena::control::{HEADS_UNITS, SHIFT_MAX, SHIFT_MIN};
-use crate::memtable::arena::layout::UNIT;
+use crate::memtable::arena::heads::HEADS_UNITS;
+use crate::memtable::arena::layout::{LINE_UNITS, UNIT};
+
+/// Smallest and largest `shift`: a B of 64 KiB and of 2 GiB.
+pub(crate) const SHIFT_MIN: u32 = 13;
+pub(crate) const SHIFT_MAX: u32 = 28;
+/// Number of chunks with which the smallest B reaches 2^32 units.
+pub(crate) const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
+/// Units of chunk 0, which comes after the heads.
+#[cfg(not(loom))]
+pub(crate) const FIRST_UNITS: u32 = 4096;
+#[cfg(loom)]
+pub(crate) const FIRST_UNITS: u32 = 256;
+
+const _: () =
+    assert!(HEADS_UNITS.is_multiple_of(LINE_UNITS) && HEADS_UNITS + FIRST_UNITS <= 1 << SHIFT_MIN);
 
 /// The shift of a table with this write buffer.
 pub(crate) fn shift_of(write_buffer_size: u64) -> u32 {
@@ -38,7 +52,7 @@ pub(crate) fn chunk_start(index: usize, shift: u32) -> u64 {
     }
 }
 
-/// The chunk whose range a unit lies in.
+/// The chunk whose range contains a unit; 0 for units of the heads, too.
 #[inline]
 pub(crate) fn chunk_of(offset: u32, shift: u32) -> usize {
     let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
@@ -54,7 +68,7 @@ pub(crate) fn bytes_in_chunk(units: Range<u32>, shift: u32) -> (usize, Range<usi
 }
 
 /// Whether units from `start` on directly follow a range that ends at `end`. The first unit of a
-/// chunk follows nothing, because chunks are adjacent in numbers but not in memory.
+/// chunk follows no range: the numbers of two chunks are adjacent, their memory is not.
 #[inline]
 pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
     let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
@@ -62,12 +76,12 @@ pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_lies_in_the_chunk_that_starts_last_before_it() {
+    fn a_unit_is_in_the_last_chunk_that_starts_at_or_before_it() {
         for shift in [9, 15, 23, 31] {
             for index in 1..=(32 - shift) as usize {
                 let start = chunk_start(index, shift) as u32;

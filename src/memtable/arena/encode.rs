@@ -1,14 +1,10 @@
 //! Writes the bytes of a node that is not published yet.
 //!
-//! * ENCODE-1: digests are computed from the arena's bytes, not from the caller's, and compared
-//!   with K of the caller's key and with the caller's digest, if there is one.
-//! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its
-//!   ownership.
-//! * ENCODE-3: two words of a node depend on its neighbours: its link at level 0, with its tag and
-//!   what it says about both keys, and its back word, with the tag of its target. All else depends
-//!   on the entry, the revision and the node's own place.
+//! * ENCODE-1: two words of a node depend on its neighbours: the link at level 0, with its tag and
+//!   its statement about both keys, and the back word, with the tag of its target. All other words
+//!   depend only on the entry, the revision and the place of the node.
 //!
-//! One thread at a time has a reservation.
+//! Only the owner of the node's reservation calls this (ARENA-3).
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -18,14 +14,16 @@
 
 use crate::error::Result;
 use crate::integrity::digest::{FixedFields, Kvo, Parts, Protected, key_part};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::SequenceNumber;
+use crate::kind::Kind;
 use crate::memtable::arena::arena::{Reservation, View};
 use crate::memtable::arena::layout::{BACK_AT, BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::memtable::arena::links::EndKeys;
-use crate::memtable::arena::words::{BackWord, Lengths, key_at};
+use crate::memtable::arena::node_words::{BackWord, Lengths, key_at};
 
 impl View<'_> {
-    /// Writes links, header, digests, key, value and back link of a node that is not published yet.
+    /// Writes all bytes of a node that is not published yet: links, header, back link, digests, key
+    /// and value.
     #[inline(always)]
     pub(crate) fn build(
         &self,
@@ -67,8 +65,8 @@ impl View<'_> {
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);
         copy_value(value, fields);
-        // ENCODE-1: `black_box` makes the compiler read the arena's bytes instead of reusing what
-        // it has just stored.
+        // The digests cover the arena's bytes, not the caller's: `black_box` makes the compiler
+        // load the bytes again instead of reusing what it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
         let (fixed, check) = self
@@ -91,8 +89,8 @@ impl View<'_> {
         })
     }
 
-    /// Gives a node that was built, and that is not published yet, other neighbours (ENCODE-3).
-    /// Reads the rest of it back: it was built earlier.
+    /// Gives a node that was built, and that is not published yet, other neighbours (ENCODE-1).
+    /// Verifies the rest of the node, because it was built earlier.
     #[cold]
     #[inline(never)]
     pub(crate) fn renew(
@@ -128,12 +126,12 @@ impl View<'_> {
         })
     }
 
-    /// Writes a link or a back word of a node that is not published yet, whose unit is `at`.
+    /// Writes a link or a back word, at unit `at`, of a node that is not published yet.
     #[inline(always)]
     fn write_word(&self, unit: &mut [u8; UNIT], at: u32, word: u64) {
         *unit = word.to_ne_bytes();
-        // ORDERING: Relaxed: the node is not published yet. Loom keeps its atomics beside the
-        // bytes.
+        // ORDERING: Relaxed: the node is not published yet. In models, the atomic is not part of
+        // the bytes.
         #[cfg(loom)]
         self.word(at)
             .into_iter()
@@ -142,7 +140,8 @@ impl View<'_> {
         let _ = at;
     }
 
-    /// Writes both digests; returns the stored bits of the first, and what both were made of.
+    /// Writes both digests. Returns the stored bits of the key digest, and the hashes of key and
+    /// value.
     #[inline(always)]
     fn seal(
         &self,
@@ -169,7 +168,7 @@ impl View<'_> {
         (first & self.width.mask(), Some(parts))
     }
 
-    /// Whether the key digest that is read is this one.
+    /// Whether `head` stores this key digest.
     #[inline(always)]
     fn is_sealed_with(&self, head: &[u8], digest: u64) -> bool {
         let (digests, width) = (&head[HEADER..], self.width.bytes);
@@ -180,7 +179,7 @@ impl View<'_> {
     }
 }
 
-/// Whether a header is read as these words and this revision.
+/// Whether `head` begins with these words and this revision.
 #[inline(always)]
 fn is_read_as(head: &[u8], words: [u64; 3], revision: u32) -> bool {
     let Some(header) = head.first_chunk::<HEADER>() else {
@@ -191,8 +190,7 @@ fn is_read_as(head: &[u8], words: [u64; 3], revision: u32) -> bool {
         && header.last_chunk() == Some(&revision.to_ne_bytes())
 }
 
-/// `to.copy_from_slice(from)`, with two moves for keys of 8 to 16 bytes: they are shorter than a
-/// call.
+/// `to.copy_from_slice(from)`. Two moves copy a key of 8 to 16 bytes, which is faster than a call.
 #[inline(always)]
 fn copy_key(to: &mut [u8], from: &[u8]) {
     if from.len() <= 16
@@ -209,7 +207,7 @@ fn copy_key(to: &mut [u8], from: &[u8]) {
     to.copy_from_slice(from);
 }
 
-/// Copies the slices of the value, of which there is mostly one.
+/// Copies all slices of the value; most values have one.
 #[inline(always)]
 fn copy_value(to: &mut [u8], fields: &Fields<'_>) {
     let (first, rest) = to.split_at_mut(fields.value.len());
@@ -228,17 +226,18 @@ fn copy_rest(mut to: &mut [u8], slices: &[&[u8]]) {
     }
 }
 
-/// A node that is written and not published.
+/// A node that is written, and not published yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Built {
     /// Node address in arena units.
     pub(crate) offset: u32,
     /// The stored key digest.
     pub(crate) digest: u64,
-    /// What the digests were made of, read from the arena's bytes, if any are stored.
+    /// The hashes of key and value, computed from the arena's bytes; the caller compares them with
+    /// its own. `None` if the table stores no digests.
     pub(crate) parts: Option<Parts>,
-    /// Whether header and key digest were read back as they were written; compared only if the
-    /// caller has a digest.
+    /// Whether header and key digest read back as they were written. They are compared only if the
+    /// caller has a digest; otherwise this is `false`.
     pub(crate) agrees: bool,
 }
 
@@ -253,7 +252,7 @@ pub(crate) struct Fields<'e> {
     pub(crate) rest: &'e [&'e [u8]],
     /// Length of the whole value.
     pub(crate) value_len: usize,
-    /// What the entry means.
+    /// The kind of the entry.
     pub(crate) kind: Kind,
     /// The sequence number of the entry.
     pub(crate) sequence: SequenceNumber,
@@ -264,8 +263,8 @@ pub(crate) struct Fields<'e> {
 }
 
 impl<'e> Fields<'e> {
-    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for
-    /// its digest.
+    /// An entry in the caller's buffers. Its key is hashed here, and a second time in the arena,
+    /// for the digest.
     #[inline(always)]
     pub(crate) fn new(
         sequence: SequenceNumber,
@@ -277,7 +276,7 @@ impl<'e> Fields<'e> {
         Fields::with_key_part(sequence, kind, (key, key_part(key)), value, caller_digest)
     }
 
-    /// An entry whose key was hashed when it got to where it is now.
+    /// An entry whose key was hashed when it was copied to its present buffer.
     #[inline(always)]
     pub(crate) fn with_key_part(
         sequence: SequenceNumber,
@@ -298,7 +297,7 @@ impl<'e> Fields<'e> {
         }
     }
 
-    /// An entry whose value lies in several slices. `None`: there is no value of that length.
+    /// An entry whose value is in several slices. `None` if the sum of their lengths overflows.
     pub(crate) fn of_slices(
         sequence: SequenceNumber,
         kind: Kind,
@@ -332,73 +331,20 @@ impl<'e> Fields<'e> {
     }
 }
 
-/// The fields of a node besides those of its entry.
+/// The height, neighbours and spacing of a node: all that it needs besides its entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// Free units before its links.
+    /// Units that are left free before its links.
     pub(crate) pad: u32,
-    /// Its links.
+    /// Number of its links.
     pub(crate) height: u32,
     /// Number of equal entries that it replaced.
     pub(crate) revision: u32,
-    /// The node before it.
+    /// The target of its back link.
     pub(crate) back: u32,
-    /// What its link at level 0 names and says.
+    /// The target of its link at level 0, and the statement about the keys at the ends of that
+    /// link.
     pub(crate) next: (u32, EndKeys),
-    /// What its other links name: the sentinel.
+    /// The target of its other links: the sentinel.
     pub(crate) end: u32,
-}
-
-#[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
-mod tests {
-    use super::*;
-    use crate::comparator::BYTEWISE;
-    use crate::error::Error;
-    use crate::integrity::digest::Width;
-    use crate::integrity::options::{OrderChecks, SeekChecks};
-    use crate::integrity::tag::Secret;
-    use crate::memtable::arena::arena::Arena;
-    use crate::memtable::arena::control::Head;
-    use crate::memtable::skiplist::inserter::Inserter;
-    use crate::memtable::skiplist::list::DuplicatePolicy;
-    use crate::memtable::skiplist::node_space::make_heads;
-    use crate::memtable::skiplist::search::List;
-
-    /// Keys of every length around the ends of the short copy, with the hash of their own or of
-    /// another key.
-    #[test]
-    fn a_key_that_is_not_what_was_hashed_is_not_published() {
-        let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
-        let arena = Arena::new(1 << 20, 1 << 24, width, secret);
-        make_heads(&arena).unwrap();
-        let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
-        let search = list.search(arena.view().unwrap(), &BYTEWISE);
-        let mut inserter = Inserter::default();
-        let bytes: Vec<u8> = (1..=40).collect();
-        for len in 0..bytes.len() {
-            let key = &bytes[..len];
-            let fields = Fields::new(1, Kind::PUT, key, b"v", None);
-            let mut insert = |fields: &Fields<'_>| {
-                list.insert(&search, &mut inserter, fields, DuplicatePolicy::Reject)
-                    .map(drop)
-            };
-            let other = insert(&Fields {
-                key_part: key_part(&bytes[..=len]),
-                ..fields
-            });
-            assert!(
-                matches!(other, Err(Error::Corruption(_))),
-                "{len}: {other:?}"
-            );
-            insert(&fields).unwrap();
-        }
-        let mut at = search.sentinel;
-        for len in 0..bytes.len() {
-            let entry = search.next(at).unwrap().unwrap();
-            assert_eq!(entry.key(), &bytes[..len]);
-            at = entry.node().offset();
-        }
-        assert!(search.next(at).unwrap().is_none());
-    }
 }

@@ -1,18 +1,19 @@
 //! Links: tagged words that name nodes.
 //!
 //! ```text
-//!   slot(node, level) --load--> target (32) | tag (32) --tag matches slot, level and target--> a node may stand there
+//!   slot(node, level) --load--> target (32) | tag (32) --tag matches--> the target may be opened
 //! ```
-//! * LINKS-1: a link is followed only after a tag that matched its slot, its level and its target.
-//! * LINKS-2: a node is complete before a link to it is published: Release here, Acquire in
-//!   `load_link`.
-//! * LINKS-3: a level-0 link may say that the keys at both of its ends differ: its tag is XORed with
-//!   a constant. It says so only if its writer has verified both keys and their K differ. A link
-//!   names a node once, so what it says of the two never changes: a node that comes between them
-//!   gets two links that are written anew.
+//! * LINKS-1: links and back links are atomics. One is followed only after its tag matched its
+//!   slot, its level and its target.
+//! * LINKS-2: a node is complete before a link to it is published: `publish_link` stores with
+//!   Release, `load_link` loads with Acquire.
+//! * LINKS-3: a level-0 link may state that the keys at its two ends differ: a constant is XORed
+//!   into its tag. Its writer sets the constant only if it has verified both keys and their hashes
+//!   K differ. A link names each target only once, so the statement never changes: an insert
+//!   between the two nodes writes two new links.
 //!
 //! Any thread; lock-free. Not promised: that a link did not go back to an earlier target;
-//! `witness.rs` checks that at level 0.
+//! `back_links.rs` checks that at level 0.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -25,26 +26,26 @@ use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{bytes_of, no_node};
 use crate::sync::Ordering;
 
-/// What a level-0 link says about the keys of the nodes at its ends, by what its tag is XORed with
-/// (LINKS-3).
+/// The statement of a level-0 link about the keys at its two ends: the constant that is XORed into
+/// its tag (LINKS-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndKeys(u32);
 
 impl EndKeys {
-    /// They may be the same.
+    /// The keys may be equal.
     pub(crate) const MAY_MATCH: EndKeys = EndKeys(0);
-    /// They differ.
+    /// The keys differ.
     pub(crate) const DIFFER: EndKeys = EndKeys(0x9a3c_65c5);
 }
 
 impl View<'_> {
-    /// The slot of a node's (or head's) link.
+    /// The slot of a link, which is the unit that holds it. `node` is a node or a sentinel.
     #[inline(always)]
     pub(crate) fn slot(node: u32, level: u32) -> u32 {
         node.wrapping_sub(1).wrapping_sub(level)
     }
 
-    /// Loads a link that may be followed if its tag matches.
+    /// Loads a link, which may be followed if its tag matches.
     #[inline(always)]
     fn load_link(&self, slot: u32) -> Option<u64> {
         // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are
@@ -52,21 +53,22 @@ impl View<'_> {
         Some(self.word(slot)?.load(Ordering::Acquire))
     }
 
-    /// Follows a link: its target, if the tag matches (NODE-4).
+    /// The target of a link, if its tag matches (LINKS-1).
     #[inline(always)]
     pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
         self.try_link_with_ends(node, level)
             .map(|(target, _)| target)
     }
 
-    /// Follows a link: its target, and what it says about the ends, if the tag matches (NODE-4).
+    /// The target of a link, and its statement about the keys at its ends, if its tag matches
+    /// (LINKS-1).
     #[inline(always)]
     pub(crate) fn try_link_with_ends(&self, node: u32, level: u32) -> Option<(u32, EndKeys)> {
         let link = self.load_link(Self::slot(node, level))?;
         Some(((link >> 32) as u32, self.ends(node, level, link)?))
     }
 
-    /// What a link word says about the ends, if its tag matches.
+    /// The statement of a link word about the keys at its ends, if its tag matches.
     #[inline(always)]
     fn ends(&self, node: u32, level: u32, link: u64) -> Option<EndKeys> {
         let tag = self
@@ -76,7 +78,7 @@ impl View<'_> {
         (ends == EndKeys::MAY_MATCH || ends == EndKeys::DIFFER).then_some(ends)
     }
 
-    /// The target of a link, unchecked; for prefetches only.
+    /// The target of a link, without a check of its tag. For prefetches only.
     #[inline(always)]
     pub(crate) fn peek_link(&self, node: u32, level: u32) -> Option<u32> {
         Some((self.load_link(Self::slot(node, level))? >> 32) as u32)
@@ -105,14 +107,14 @@ impl View<'_> {
         )
     }
 
-    /// A link word that names `target`.
+    /// The word of a link that names `target`.
     #[inline(always)]
     pub(super) fn link_word(&self, node: u32, level: u32, (target, ends): (u32, EndKeys)) -> u64 {
         let tag = self.secret.link_tag(Self::slot(node, level), level, target);
         u64::from(target) << 32 | u64::from(tag ^ ends.0)
     }
 
-    /// Sets a link of a node that is not reachable at this level yet.
+    /// Sets the link of a node that is not reachable at this level yet.
     #[inline(always)]
     pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
         let word = self
@@ -127,8 +129,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Changes a node's link at a level from `old` to `new`, whose key may be another one. `false`
-    /// if another writer changed it first, or the link is damaged.
+    /// Changes the link at (node, level) from target `old` to `new`, a target and a statement about
+    /// the keys. `false` if another writer changed the link first, or if it is damaged.
     #[inline(always)]
     pub(crate) fn publish_link(
         &self,
@@ -140,7 +142,7 @@ impl View<'_> {
         let word = self
             .word(Self::slot(node, level))
             .ok_or_else(|| no_node(node))?;
-        // ORDERING: Relaxed: only compared.
+        // ORDERING: Relaxed: the word is only compared.
         let from = word.load(Ordering::Relaxed);
         if (from >> 32) as u32 != old || self.ends(node, level, from).is_none() {
             return Ok(false);

@@ -1,16 +1,16 @@
 //! The memory of chunks: the heap for small ones, lazily committed mappings for large ones.
 //!
 //! ```text
-//!   a mapping    | 4 KiB pages | huge page | huge page | huge page | huge page |  ...      2 MiB each
-//!                |=== written, or handed out ====|--- reserved, backed -|   not touched
+//!   a mapping    | 4 KiB pages | huge page | huge page | huge page | huge page | ..    2 MiB each
+//!                |=== written, or allocated ====|--- reserved, backed -|   not touched
 //! ```
-//! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, after their first
-//! 2 MiB, advised for huge pages: random reads gain 15 to 40 % from them, and a table that stays
-//! small does not pay 2 MiB for one entry.
+//! Chunks start zeroed, and at a cache line. A large chunk is aligned to 2 MiB. From its second
+//! 2 MiB on, it is advised for huge pages: random reads gain 15 to 40 % from them, and a table that
+//! stays small does not pay 2 MiB for one entry.
 //!
-//! The system backs a page when it is first touched, and the insert that touches it waits, unless
-//! the page was reserved, and so backed before. Backing changes no byte, so writers may be at work
-//! in these pages. Linux supports it from 5.14 on; elsewhere it does nothing, and inserts wait.
+//! The system backs a page when a thread first touches it, and the insert that touches it waits.
+//! `back` makes the system back reserved pages earlier. It changes no byte, so writers may write to
+//! these pages at the same time. It needs Linux 5.14; elsewhere it does nothing.
 
 #![forbid(unsafe_code)]
 
@@ -25,13 +25,13 @@ const HUGE_PAGE: usize = 2 << 20;
 const LINE: usize = 64;
 /// Chunks of at least this many bytes are mapped, smaller ones come from the heap.
 pub(crate) const MAPPED_MIN: usize = 256 << 10;
-/// Miri has no mappings without a reserve, so all are on the heap there.
+/// Miri does not support these mappings, so all chunks come from the heap there.
 const MAP_FROM: usize = if cfg!(miri) { usize::MAX } else { MAPPED_MIN };
 
 /// The owner of a chunk's memory, dropped with the arena.
 pub(crate) enum Memory {
     /// Zeroed words on the heap.
-    Heap(#[expect(dead_code, reason = "held for its drop, never asked")] Vec<u64>),
+    Heap(#[expect(dead_code, reason = "held for its drop, never read")] Vec<u64>),
     /// An anonymous mapping. Shared, so that it can be backed without a lock.
     Mapping(Arc<Mapping>),
 }
@@ -39,23 +39,25 @@ pub(crate) enum Memory {
 /// The mapping of a chunk.
 pub(crate) struct Mapping {
     map: MmapMut,
-    /// The chunk, where it begins in the mapping, and its bytes.
+    /// Index of the chunk in its arena.
     pub(crate) chunk: usize,
+    /// Offset of the chunk in the mapping, in bytes.
     start: usize,
+    /// Size of the chunk.
     pub(crate) bytes: usize,
-    /// Number of bytes from its start that the system backed for an earlier arena.
+    /// Number of bytes from its start that the system has backed already, for an earlier arena.
     backed: usize,
 }
 
 impl Memory {
-    /// `bytes` zeroed bytes (a multiple of 8) for a chunk, or `None` if the system refuses. Returns
-    /// the owner and the address of the first byte, with its provenance exposed.
+    /// Allocates `bytes` zeroed bytes, a multiple of 8, for a chunk. Returns the owner and the
+    /// address of the first byte, with its provenance exposed; `None` if the system refuses.
     pub(crate) fn allocate(chunk: usize, bytes: usize) -> Option<(Memory, usize)> {
         if bytes < MAP_FROM {
             let needed = bytes / 8 + LINE / 8 - 1;
             let mut words = Vec::new();
             if cfg!(miri) {
-                // One step of Miri, where the loop in `resize` takes seconds.
+                // One step for Miri, which takes seconds for the loop in `resize`.
                 words = vec![0u64; needed];
             } else {
                 words.try_reserve_exact(needed).ok()?;
@@ -94,16 +96,16 @@ impl Memory {
 }
 
 impl Mapping {
-    /// The owner of this memory as a chunk, and the address of the chunk's first byte, with its
-    /// provenance exposed.
+    /// Makes this the memory of a chunk. Returns the owner and the address of the first byte, with
+    /// its provenance exposed.
     pub(crate) fn lend(mut self, chunk: usize) -> (Memory, usize) {
         self.chunk = chunk;
         let address = self.map.as_mut_ptr().expose_provenance() + self.start;
         (Memory::Mapping(Arc::new(self)), address)
     }
 
-    /// How many bytes the system backs, if writers have taken the first `used` ones: whole huge
-    /// pages, because it gives those where it can.
+    /// Returns and remembers how many bytes the system backs, given that writers have taken the
+    /// first `used` bytes. It counts whole huge pages, because the system gives those where it can.
     pub(crate) fn count_backed(&mut self, used: usize) -> u64 {
         let whole = used.min(self.bytes).next_multiple_of(HUGE_PAGE);
         self.backed = whole.min(self.bytes).max(self.backed);
@@ -115,8 +117,8 @@ impl Mapping {
         self.map[self.start..][..used.min(self.bytes)].fill(0);
     }
 
-    /// Has the system back these bytes of the chunk now, so that no insert waits for them. One huge
-    /// page at a time, so that the kernel's locks are released in between.
+    /// Makes the system back these bytes of the chunk now, so that no insert waits for them. It
+    /// asks for one huge page at a time, so that the kernel releases its locks in between.
     pub(crate) fn back(&self, bytes: Range<usize>) {
         let (mut from, end) = (bytes.start, bytes.end.min(self.bytes));
         while from < end {
@@ -127,7 +129,7 @@ impl Mapping {
     }
 }
 
-/// Asks for huge pages. A refusal costs speed, nothing else.
+/// Advises the system to use huge pages. A refusal costs only speed.
 #[cfg(target_os = "linux")]
 fn advise(map: &MmapMut, offset: usize, bytes: usize) {
     if bytes > 2 * HUGE_PAGE {
@@ -142,7 +144,7 @@ fn advise(map: &MmapMut, offset: usize, bytes: usize) {
 #[cfg(not(target_os = "linux"))]
 fn advise(_map: &MmapMut, _offset: usize, _bytes: usize) {}
 
-/// The kernel touches the pages; this writes no byte.
+/// Makes the system back these bytes. The kernel touches the pages, and no byte changes.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) fn back(map: &MmapMut, offset: usize, bytes: usize) {
     let _ = map.advise_range(memmap2::Advice::PopulateWrite, offset, bytes);

@@ -1,21 +1,23 @@
-//! The arena: memory, nodes and the words that vouch for them. It knows bytes only.
+//! The arena: memory, nodes, links and back links. It knows bytes, and no order of keys.
 
 pub(crate) mod layout;
-pub(crate) mod towers;
-pub(crate) mod control;
+pub(crate) mod cache_lines;
+pub(crate) mod tower_height;
+pub(crate) mod heads;
 pub(crate) mod chunks;
+pub(crate) mod control_block;
 pub(crate) mod memory;
 pub(crate) mod recycler;
-pub(crate) mod room;
+pub(crate) mod memory_limit;
 #[expect(
     clippy::module_inception,
     reason = "the room is named after what it is for"
 )]
 pub(crate) mod arena;
-pub(crate) mod words;
+pub(crate) mod node_words;
 pub(crate) mod node;
-pub(crate) mod parked;
+pub(crate) mod parked_node;
 pub(crate) mod links;
-pub(crate) mod witness;
-pub(crate) mod damaged_key;
 pub(crate) mod encode;
+pub(crate) mod back_links;
+pub(crate) mod damaged_key;

@@ -1,19 +1,16 @@
-//! A typed view of a node's bytes: header, links, digests. Safe for any stored byte.
+//! A typed view of a node's bytes: header, digests, key and value; and values that pin their arena.
+//! Safe for any stored byte.
 //!
 //! ```text
-//!   offset --locate--> header words --header check--> lengths --end inside the chunk--> key --key digest--> value
+//!   offset --locate--> header --header check--> lengths --bounds--> key --key digest--> Verified
+//!   Verified --value digest--> value
 //! ```
 //! Invariants:
-//! * NODE-1: a `Node` exists only if the entry ends inside its chunk, and its header check matched
-//!   at its own offset; one that was opened without that check may only be verified (`open_as`), or
-//!   compared once it was (`reload`).
-//! * NODE-2: lengths are read once, and the value that was checked is the one that is used.
-//! * NODE-3: a `Verified` exists only if the key digest matched, or the width is 0. Only a
-//!   `Verified` gives out values.
-//! * NODE-4: links and back words are atomics. They are followed only through `witness.rs`, after
-//!   their tag matched.
+//! * NODE-1: a `Node` exists only if its entry ends inside its chunk, by the lengths in the `Node`,
+//!   which are read once. Its header check matched at its own offset, with two exceptions: a node
+//!   that was verified before (`reload`, `Parked`), and one that the caller verifies (`open_as`).
 //!
-//! Who may call what: any thread. Not promised: that a node is linked, or where.
+//! Any thread. Not promised: that a node is linked, or where.
 
 #![expect(unsafe_code, reason = "reads header words at checked addresses")]
 #![allow(
@@ -32,28 +29,30 @@ use crate::integrity::digest::{
 };
 use crate::integrity::flipped_bit::single_bit;
 use crate::integrity::hash::UNROLLED;
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{SequenceNumber, Target};
+use crate::kind::Kind;
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::layout::{BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::sync::{AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 use crate::memtable::arena::layout::BACK_AT;
-use crate::memtable::arena::words::{BackWord, Lengths, entry_end, key_at};
+use crate::memtable::arena::node_words::{BackWord, Lengths, entry_end, key_at};
 
-/// A node whose header was checked (NODE-1).
+/// A node whose header check matched (NODE-1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node<'a> {
     key_address: usize,
     pub(crate) lengths: Lengths,
-    /// Address in arena units (32) | revision (32), in one word: two halves would be joined in
-    /// memory whenever it is copied.
+    /// Address in arena units (32 bits) | revision (32 bits). It is one word because the compiler
+    /// would join two halves in memory at each copy.
     pub(crate) place: u64,
     fixed: FixedFields,
     arena: PhantomData<&'a ()>,
 }
 
-/// A node whose key digest was checked as well (NODE-3). Holds K for the value's digest.
+/// A node whose key digest matched too, or any node at width 0. Only a `Verified` returns values.
+/// It keeps K, the hash of the key, which the value digest covers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verified<'a> {
     pub(crate) node: Node<'a>,
@@ -63,24 +62,24 @@ pub(crate) struct Verified<'a> {
 /// Reads a word of a header.
 ///
 /// # Safety
-/// `address` must be aligned for `T`, inside a live chunk (ARENA-1, ARENA-2), and hold bytes that
-/// nothing writes plainly (ARENA-3).
+/// `address` must be aligned for `T`. The whole `T` must be inside a live chunk (ARENA-1, ARENA-2),
+/// in bytes that no thread writes as plain memory (ARENA-3).
 #[inline(always)]
 unsafe fn read<T: Copy>(address: usize) -> T {
     let pointer = std::ptr::with_exposed_provenance::<T>(address);
-    // SAFETY: NODE-2, ARENA-2: promised by the caller.
+    // SAFETY: ARENA-1, ARENA-2, ARENA-3: the caller promises all three.
     unsafe { pointer.read() }
 }
 
 impl<'a> View<'a> {
-    /// Opens the node at `offset`: header check and bounds (NODE-1). O(1).
+    /// Opens the node at `offset`, if its header check and its bounds agree (NODE-1). O(1).
     #[inline(always)]
     pub(crate) fn try_open(&self, offset: u32) -> Option<Node<'a>> {
         self.try_open_with_back(offset).map(|(node, _)| node)
     }
 
-    /// Opens the node at `offset`, and returns the target of its back link as a hint, whose tag was
-    /// not compared.
+    /// Opens the node at `offset`, and returns the target of its back link too. The tag of the back
+    /// link is not compared, so the target is only a hint.
     #[inline(always)]
     pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
         let (
@@ -109,7 +108,7 @@ impl<'a> View<'a> {
         ))
     }
 
-    /// Lengths and sequence number as they are stored, not checked.
+    /// Lengths and sequence number as they are stored, without a check.
     #[inline(always)]
     pub(crate) fn stored_fields(&self, offset: u32) -> Option<(Lengths, SequenceNumber)> {
         self.stored_header(offset).map(
@@ -122,7 +121,7 @@ impl<'a> View<'a> {
         )
     }
 
-    /// A node that was verified before, as it is stored now: loaded anew, no header check is made.
+    /// Loads a node again that was verified before, as it is stored now, without a header check.
     #[inline(always)]
     pub(crate) fn reload(&self, offset: u32) -> Option<Node<'a>> {
         let (
@@ -136,8 +135,8 @@ impl<'a> View<'a> {
         self.node_of(at, place_of(offset, revision), lengths, sequence)
     }
 
-    /// The fields of the header at `offset`, not checked, with its address and the number of bytes
-    /// from there to the end of its chunk.
+    /// The header at `offset`, without a check, with its address and the number of bytes from there
+    /// to the end of its chunk.
     #[inline(always)]
     fn stored_header(&self, offset: u32) -> Option<((usize, usize), Header)> {
         let (address, available) = self.locate(offset)?;
@@ -146,11 +145,11 @@ impl<'a> View<'a> {
         }
         #[cfg(loom)]
         let _ = self.published(offset, 0, HEADER);
-        // SAFETY: ARENA-2: HEADER bytes are available from a unit boundary; LAYOUT-1: immutable.
+        // SAFETY: ARENA-2: HEADER bytes are available from a unit boundary. LAYOUT-1: immutable.
         let lengths = Lengths(unsafe { read::<u64>(address) });
-        // SAFETY: ARENA-2: the second word of the same HEADER bytes; LAYOUT-1: immutable.
+        // SAFETY: ARENA-2: the second word of the same HEADER bytes. LAYOUT-1: immutable.
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
-        // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
+        // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4. LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
         Some((
             (address, available),
@@ -162,8 +161,8 @@ impl<'a> View<'a> {
         ))
     }
 
-    /// The node with these fields, if the entry then ends inside its chunk. It was verified before,
-    /// or must be verified: no header check is made.
+    /// The node with these fields, if its entry ends inside its chunk. There is no header check:
+    /// the node was verified before, or the caller verifies it.
     #[inline(always)]
     pub(crate) fn node_of(
         &self,
@@ -188,21 +187,21 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The back word of the node at an address that has room for a header.
+    /// The back word of the node at `address`, where a header fits into the chunk.
     #[cfg(not(loom))]
     #[inline(always)]
     fn back_word_at(&self, _offset: u32, address: usize) -> BackWord {
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address + BACK_AT);
-        // SAFETY: ARENA-2: the caller checked that a header fits; ARENA-4: back words are only
-        // accessed as atomics.
+        // SAFETY: ARENA-2: the caller checked that a header fits. ARENA-4: back words are accessed
+        // only as atomics.
         let word = unsafe { AtomicU64::from_ptr(pointer) };
-        // ORDERING: Relaxed: the header check in it is immutable and was published with the link
-        // that led here. A back link that was read without Acquire is compared with a node, and
-        // never followed.
+        // ORDERING: Relaxed: the header check in the word is immutable, and was published with the
+        // link that led here. A back link that was loaded without Acquire is only compared with a
+        // node, and never followed.
         BackWord(word.load(Ordering::Relaxed))
     }
 
-    /// Loom's twin.
+    /// The back word of a node. Under loom, words are in a side table.
     #[cfg(loom)]
     fn back_word_at(&self, offset: u32, _address: usize) -> BackWord {
         self.back_word(offset).unwrap_or(BackWord(0))
@@ -225,7 +224,7 @@ impl<'a> View<'a> {
     }
 
     /// The stored fields that a header check covers (lengths, sequence number, revision), and the
-    /// check.
+    /// stored check.
     #[cold]
     pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
         let (
@@ -246,8 +245,8 @@ impl<'a> View<'a> {
         ))
     }
 
-    /// The node at `offset` with these header fields, if the entry then ends inside its chunk. It
-    /// must be verified, because no header check was made.
+    /// The node at `offset` with these header fields, if its entry ends inside its chunk. The
+    /// caller must verify it, because there is no header check.
     #[cold]
     pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
         let Header {
@@ -263,14 +262,15 @@ impl<'a> View<'a> {
         )
     }
 
-    /// The target of a back link whose tag was not compared; to be compared with a node, not
-    /// followed.
+    /// The target of a back link, without a check of its tag. It may be compared with a node, and
+    /// must not be followed.
     #[inline(always)]
     pub(crate) fn back_target(&self, node: u32) -> Option<u32> {
         self.back_word(node).map(BackWord::target)
     }
 
-    /// The back word of a node. What is appended stands before the sentinel.
+    /// The slot of a node's back word. The heads are tried first, because an append changes the
+    /// back link of the sentinel.
     #[inline(always)]
     pub(super) fn back_slot(&self, node: u32) -> Option<&'a AtomicU64> {
         let slot = node.wrapping_add(BACK_UNITS);
@@ -279,8 +279,8 @@ impl<'a> View<'a> {
 
     #[inline(always)]
     fn back_word(&self, node: u32) -> Option<BackWord> {
-        // ORDERING: Relaxed: the header check in it is immutable and was published with the link
-        // that led here; the target is only compared with a node.
+        // ORDERING: Relaxed: the header check in the word is immutable, and was published with the
+        // link that led here. The target is only compared with a node.
         Some(BackWord(self.back_slot(node)?.load(Ordering::Relaxed)))
     }
 
@@ -325,7 +325,7 @@ impl<'a> Node<'a> {
         self.fixed.sequence
     }
 
-    /// The revision among equals.
+    /// The revision: how many equal entries this one replaces.
     #[inline(always)]
     pub(crate) fn revision(&self) -> u32 {
         self.place as u32
@@ -337,31 +337,32 @@ impl<'a> Node<'a> {
         self.lengths
     }
 
-    /// The key's bytes, not verified.
+    /// The key, not verified.
     #[inline(always)]
     pub(crate) fn key(&self) -> &'a [u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
-        // SAFETY: NODE-1: the entry ends inside its chunk, which lives as long as 'a (ARENA-1);
+        // SAFETY: NODE-1: the entry ends inside its chunk. ARENA-1: the chunk lives as long as 'a.
         // LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
     }
 
-    /// The value's bytes, not verified.
+    /// The value, not verified.
     #[inline(always)]
     pub(crate) fn value_bytes(&self) -> &'a [u8] {
         let at = self.key_address + self.lengths.key_len();
         let pointer = std::ptr::with_exposed_provenance::<u8>(at);
-        // SAFETY: NODE-1: as for the key.
+        // SAFETY: NODE-1: the value ends inside the chunk. ARENA-1: the chunk lives as long as 'a.
+        // LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.value_len()) }
     }
 
-    /// Compares this entry with a position.
+    /// Compares this entry with a position: `Less` if the entry is before it.
     #[inline(always)]
     pub(crate) fn order(&self, comparator: &KeyComparator, target: &Target<'_>) -> Order {
         target.entry_order(comparator, self.key(), (self.sequence(), self.revision()))
     }
 
-    /// The position before this entry.
+    /// The position just before this entry.
     #[inline]
     pub(crate) fn position<'k>(&self, comparator: &'k KeyComparator) -> Target<'k>
     where
@@ -370,13 +371,14 @@ impl<'a> Node<'a> {
         Target::new(comparator, self.key(), self.sequence()).with_revision(self.revision())
     }
 
-    /// K of a key, and the key digest of this entry with that key, untruncated.
+    /// K of a key, and the key digest of this entry with that key, in full.
     #[inline(always)]
     fn key_digest(&self, key: &[u8]) -> (u64, u64) {
         self.fixed.of_key(key, self.lengths.kind())
     }
 
-    /// Whether a digest is the stored one, as far as that is stored. Most tables store all of it.
+    /// Whether a digest agrees with all stored bytes of the key digest (0) or the value digest (1).
+    /// Most tables store all bytes.
     #[inline(always)]
     fn has_digest(&self, which: usize, digest: u64, width: Width) -> bool {
         let digest = if width.bytes == 8 {
@@ -393,24 +395,24 @@ impl<'a> Node<'a> {
         let pointer =
             std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
         if width == 8 {
-            // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
+            // SAFETY: NODE-1: both digests are just before the key. LAYOUT-1: immutable.
             return u64::from_le(unsafe { pointer.cast::<u64>().read_unaligned() });
         }
-        // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
+        // SAFETY: NODE-1: both digests are just before the key. LAYOUT-1: immutable.
         let stored = unsafe { std::slice::from_raw_parts(pointer, width) };
         let mut word = [0u8; 8];
         word[..width].copy_from_slice(stored);
         u64::from_le_bytes(word)
     }
 
-    /// Verifies the key digest (NODE-3). O(key length).
+    /// Verifies the key digest. O(key length).
     #[inline(always)]
     pub(crate) fn try_verify(self, view: &View<'_>) -> Option<Verified<'a>> {
         self.try_verify_as(self.key(), view)
     }
 
-    /// [`try_verify`](Self::try_verify) with the hash of bytes that were compared with the key and
-    /// are the same: a caller's key, which can be hashed while the node is on its way.
+    /// [`try_verify`](Self::try_verify) with the hash of `same`, bytes that the caller has compared
+    /// with the key, and which are equal. They can be hashed before the node is loaded.
     #[inline(always)]
     pub(crate) fn try_verify_as(self, same: &[u8], view: &View<'_>) -> Option<Verified<'a>> {
         let width = view.width;
@@ -427,7 +429,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The stored key digest, which sums add up; 0 if none is stored.
+    /// The stored key digest, which the table's sums add up; 0 if none is stored.
     #[inline]
     pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
         if view.width.bytes == 0 {
@@ -437,7 +439,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether the stored key digest is that of this key with the node's other fields.
+    /// Whether the stored key digest matches this key with the other fields of the node.
     #[cold]
     pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
         self.has_digest(0, self.key_digest(key).1, view.width)
@@ -445,7 +447,7 @@ impl<'a> Node<'a> {
 
     /// Whether the value digest, which covers the key too, matches the stored key and value.
     #[cold]
-    pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
+    pub(super) fn value_proves_key(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
         self.has_digest(
             1,
@@ -455,7 +457,7 @@ impl<'a> Node<'a> {
         )
     }
 
-    /// This node with its key verified, or a report of what is wrong with it.
+    /// Verifies the key digest, or reports the damage.
     #[inline(never)]
     pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
         self.try_verify(view)
@@ -469,8 +471,8 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The report of a stored digest that differs from that of `bytes`, which begin `at` bytes
-    /// after the node's address.
+    /// The report of a stored digest that does not match `bytes`, which begin `at` bytes after the
+    /// node's address.
     #[cold]
     fn bad_digest(
         &self,
@@ -558,13 +560,13 @@ impl<'a> Verified<'a> {
         view.is_near(self.node.key_address) || view.locate(self.node.offset()).is_some_and(is_there)
     }
 
-    /// The value, not verified, for a copy that is verified afterwards.
+    /// The value, not verified. The caller verifies the copy that it makes.
     pub(crate) fn value_unverified(&self) -> &'a [u8] {
         self.node.value_bytes()
     }
 
-    /// Verifies key and value, in place or as copies: the key is the one that was verified, and the
-    /// value digest covers key, value and the other fields of this `Verified`.
+    /// Verifies key and value again, in place or as copies. The key must have the hash of the
+    /// verified key. The value digest covers key, value and all other fields of the entry.
     #[inline]
     pub(crate) fn verify_parts(
         &self,
@@ -578,8 +580,8 @@ impl<'a> Verified<'a> {
         self.verify_copy(value, width)
     }
 
-    /// The value if it verifies, where its digest has 8 bytes and it is not long: nothing is
-    /// called, and no register is saved. `None`: `value` tells.
+    /// The value, if it verifies, has a digest of 8 bytes, and is short: then this calls nothing
+    /// and saves no register. After `None`, ask `value`.
     #[inline(never)]
     pub(crate) fn try_value(&self, width: Width) -> Option<&'a [u8]> {
         let value = self.node.value_bytes();
@@ -622,29 +624,28 @@ impl<'a> Verified<'a> {
             .bad_digest((Place::Value, 1), (value, at), width, digest)
     }
 
-    /// The stored digests, without F, to hand on with the entry. Reads no byte of key or value.
+    /// The stored digests, without F, which accompany the entry out of the table. Reads no byte of
+    /// key or value.
     pub(crate) fn stored_protection(&self, width: Width) -> StoredProtection {
         let digest = |which| self.node.stored_digest(width, which);
         self.node.fixed.stripped(digest(0), digest(1), width)
     }
 
-    /// The caller's digest of the entry with its sequence number, computed from the bytes as they
-    /// are now.
+    /// A digest of the entry, computed from its bytes as they are now.
     pub(crate) fn carried(&self) -> Protected<Kvos> {
         Protected::of(self.key(), self.node.value_bytes(), self.kind())
             .with_sequence(self.node.sequence())
     }
 }
 
-/// Something that keeps an arena alive.
+/// An owner that keeps an arena alive.
 pub(crate) trait KeepsArena: Send + Sync + 'static {
     /// The arena.
     fn arena(&self) -> &Arena;
 }
 
-/// Bytes of a verified entry inside the chunks of this arena, which may therefore be pinned. Made
-/// only of an entry whose key is in a chunk of the arena (ARENA-2), so that its value ends inside
-/// the same chunk (NODE-1).
+/// The value of a verified entry in this arena, which may be pinned. It is made only after a check
+/// that the key is in a chunk of this arena, so the value ends inside the same chunk (NODE-1).
 #[derive(Clone, Copy)]
 pub(crate) struct BytesIn<'a> {
     bytes: &'a [u8],
@@ -659,7 +660,7 @@ impl<'a> BytesIn<'a> {
     }
 }
 
-/// Bytes of an arena together with what keeps it alive.
+/// Bytes of an arena, with an owner that keeps the arena alive.
 pub(crate) struct Pinned {
     address: usize,
     len: usize,
@@ -668,7 +669,7 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// Pins verified bytes; `None` if `owner` keeps another arena alive.
+    /// Pins a verified value. `None` if `owner` keeps another arena alive.
     pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: BytesIn<'_>) -> Option<Pinned> {
         let BytesIn { bytes, arena } = value;
         std::ptr::eq(owner.arena(), arena).then(|| Pinned {
@@ -678,7 +679,7 @@ impl Pinned {
         })
     }
 
-    /// Pins key and value of an entry, which are adjacent; `None` if `owner` keeps another arena
+    /// Pins key and value of an entry, which are adjacent. `None` if `owner` keeps another arena
     /// alive.
     #[cfg(feature = "bytes")]
     pub(crate) fn of_entry(owner: Arc<dyn KeepsArena>, entry: &Verified<'_>) -> Option<Pinned> {
@@ -695,9 +696,9 @@ impl Pinned {
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: NODE-3: a `BytesIn`, or an entry whose key is at its place, proves that the slice
-        // lies inside a chunk of the arena that `_owner` keeps alive (ARENA-1); LAYOUT-1:
-        // immutable.
+        // SAFETY: NODE-1: a `BytesIn`, or `of_entry`, has checked that the key is in a chunk of the
+        // owner's arena, so the slice ends inside that chunk. ARENA-1: `_owner` keeps the chunk
+        // alive. LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
 }
@@ -705,7 +706,7 @@ impl AsRef<[u8]> for Pinned {
 /// Bytes of the fields that a header check covers.
 pub(super) const HEADER_FIELDS: usize = 20;
 
-/// The fields that a header check covers, besides the place.
+/// The fields that a header check covers, except the place.
 struct Header {
     lengths: Lengths,
     sequence: SequenceNumber,
@@ -723,7 +724,7 @@ fn unpacked(fields: &[u8; HEADER_FIELDS]) -> Header {
     }
 }
 
-/// Where a node is, and its revision.
+/// The address of a node and its revision in one word.
 #[inline(always)]
 fn place_of(offset: u32, revision: u32) -> u64 {
     u64::from(offset) << 32 | u64::from(revision)
@@ -739,7 +740,7 @@ pub(crate) fn no_node(offset: u32) -> Corruption {
     Corruption::new(Place::Link, bytes_of(offset), 0, 0)
 }
 
-/// The report for an entry whose place contradicts its key.
+/// The report of an entry whose place in the list contradicts its key.
 #[cold]
 #[inline(never)]
 pub(crate) fn misplaced(offset: u32, sequence: SequenceNumber) -> Corruption {

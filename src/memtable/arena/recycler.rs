@@ -1,21 +1,18 @@
-//! Recycled memory: the large chunks of dropped arenas, kept for new ones.
+//! Recycled memory: the large chunks of dropped arenas, kept for new arenas.
 //!
 //! ```text
-//!   an arena is dropped --put--> used --zero--> zeroed --take--> the first large chunk of a new arena
+//!   an arena is dropped --put--> used --zero--> zeroed --take--> first large chunk of a new arena
 //!                        |
-//!                        +--> unmapped: enough are kept, it has another size, or nobody keeps any
+//!                        +--> unmapped: enough are kept, its size differs, or there is no recycler
 //! ```
 //! The pages of a chunk stay backed, so a writer that touches them again does not wait for the
 //! system.
 //!
-//! * RECYCLER-1: a chunk is handed out only after every byte that its last arena had handed out was
-//!   zeroed. So it is like fresh memory (ARENA-5): a new table with the same seed finds nothing that
-//!   verifies.
-//! * RECYCLER-2: a chunk comes from the drop of its arena. So nothing is borrowed from it, and no
-//!   pinned value is in it.
-//! * RECYCLER-3: the lock is held for a few instructions: memory is zeroed and unmapped without it.
+//! * RECYCLER-1: a new arena gets a chunk only after every byte that the last arena had allocated
+//!   in it was zeroed. So the chunk is like fresh memory (ARENA-5), and a new table with the same
+//!   seed finds nothing in it that verifies.
 //!
-//! Any thread.
+//! Any thread. The lock is held for a few instructions: memory is zeroed and unmapped without it.
 
 #![forbid(unsafe_code)]
 
@@ -27,10 +24,11 @@ use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::memory::{MAPPED_MIN, Mapping, Memory};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Keeps the memory of dropped tables for new ones, which find memory backed that an earlier table
-/// had touched. An engine keeps the recycler, and gives it to the options of its tables:
-/// [`MemTableOptions::with_recycler`](crate::MemTableOptions::with_recycler). A table keeps none:
-/// what is left when the recycler is dropped goes back to the system.
+/// A store of the memory of dropped tables, for new tables. Writers of a new table then touch pages
+/// that the system has backed already, and do not wait for it. An engine keeps the recycler, and
+/// passes it to the options of its tables:
+/// [`MemTableOptions::with_recycler`](crate::MemTableOptions::with_recycler). Tables do not keep
+/// the recycler alive: when it is dropped, the memory in it goes back to the system.
 ///
 /// ```
 /// use paranoid_memtable::{ArenaRecycler, MemTable, MemTableOptions};
@@ -41,7 +39,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// table.put(1, b"k", &[7; 100_000])?;
 /// let next = table.fork()?;
 /// drop(table);
-/// recycler.zero(); // by a thread that has time
+/// recycler.zero(); // on a background thread
 /// assert!(recycler.backed_bytes() > 0);
 /// next.put(2, b"k", &[8; 100_000])?;
 /// assert_eq!(recycler.backed_bytes(), 0, "the next table has it");
@@ -56,22 +54,22 @@ pub struct ArenaRecycler {
 
 #[derive(Default)]
 struct Kept {
-    /// Number of chunks that are kept, those that are being zeroed included, and their backed
-    /// bytes.
+    /// Number of kept chunks, including those that are being zeroed, and their backed bytes.
     chunks: u64,
     backed: u64,
-    /// Chunks, and how many bytes from the start of each are to be zeroed.
+    /// Chunks that are not zeroed yet, each with the number of bytes to zero from its start.
     used: Vec<(Mapping, usize)>,
     zeroed: Vec<Mapping>,
 }
 
 impl ArenaRecycler {
-    /// Keeps the memory of at most `tables_max` dropped tables with this write buffer size: of each
-    /// its first large chunk, a write buffer rounded up to a power of two.
+    /// A recycler for tables with this write buffer size. It keeps the first large chunk of at most
+    /// `tables_max` dropped tables. That chunk is as large as a write buffer, rounded up to a power
+    /// of two.
     ///
     /// # Errors
-    /// `InvalidArgument` for tables with a write buffer below 256 KiB, whose memory comes from the
-    /// heap, unless none are kept.
+    /// `InvalidArgument` if that chunk is smaller than 256 KiB, and so comes from the heap, unless
+    /// `tables_max` is 0.
     pub fn new(write_buffer_size: u64, tables_max: u64) -> Result<Arc<Self>> {
         let chunk_bytes = first_chunk_bytes(write_buffer_size);
         if tables_max > 0 && chunk_bytes < MAPPED_MIN {
@@ -86,9 +84,11 @@ impl ArenaRecycler {
         }))
     }
 
-    /// Takes the chunk of a dropped arena that has handed out its first `used` bytes (RECYCLER-2).
+    /// Takes a chunk of an arena that is being dropped. Writers had allocated its first `used`
+    /// bytes. Nothing borrows from such a chunk, and no pinned value is in it: both keep the arena
+    /// alive.
     fn put(&self, mapping: Arc<Mapping>, used: usize) {
-        // An arena lends it for the length of a call, so a dropped one is the only owner.
+        // An arena shares the mapping only during a call, so a dropped arena is the only owner.
         let Some(mut mapping) = Arc::into_inner(mapping) else {
             return;
         };
@@ -104,11 +104,10 @@ impl ArenaRecycler {
         }
     }
 
-    /// Zeroes what dropped tables left here, so that new tables can have it. O(bytes): a call for a
-    /// thread that flushes.
+    /// Zeroes the memory of dropped tables, so that new tables can take it. O(bytes). Call it on a
+    /// background thread, such as the one that flushes.
     pub fn zero(&self) {
-        // RECYCLER-1. A call of its own, so that the lock is not held while a mapping is zeroed and
-        // put back.
+        // RECYCLER-1. The closure releases the lock before the mapping is zeroed and put back.
         let next = || self.kept.lock().used.pop();
         while let Some((mut mapping, used)) = next() {
             mapping.zero(used);
@@ -116,7 +115,8 @@ impl ArenaRecycler {
         }
     }
 
-    /// A zeroed chunk of so many bytes, as [`Memory::allocate`] returns it.
+    /// Takes a zeroed chunk of so many bytes, if one is kept, and returns it as
+    /// [`Memory::allocate`] does.
     fn take(&self, chunk: usize, bytes: usize) -> Option<(Memory, usize)> {
         if bytes != self.chunk_bytes {
             return None;
@@ -129,14 +129,14 @@ impl ArenaRecycler {
         Some(mapping.lend(chunk))
     }
 
-    /// Bytes of the memory that is kept, as far as the system backs it.
+    /// Number of kept bytes that the system backs.
     #[must_use]
     pub fn backed_bytes(&self) -> u64 {
         self.kept.lock().backed
     }
 }
 
-/// A chunk of memory, zeroed: one that was kept, or a new one; `None` if the system refuses.
+/// A zeroed chunk, recycled or new. `None` if the system refuses the memory.
 pub(crate) fn take_or_allocate(
     recycler: &Weak<ArenaRecycler>,
     chunk: usize,
@@ -148,9 +148,9 @@ pub(crate) fn take_or_allocate(
     kept.or_else(|| Memory::allocate(chunk, bytes))
 }
 
-/// Puts away the memory of an arena that is being dropped, and had handed out so many units of each
-/// chunk.
-pub(crate) fn hand_on(
+/// Passes the mappings of an arena that is being dropped to its recycler. `used` is the number of
+/// allocated units of each chunk.
+pub(crate) fn recycle(
     recycler: &Weak<ArenaRecycler>,
     owners: &Mutex<Vec<Memory>>,
     used: &[AtomicU64],
@@ -160,8 +160,8 @@ pub(crate) fn hand_on(
     };
     for memory in owners.lock().drain(..) {
         if let Memory::Mapping(mapping) = memory {
-            // ORDERING: Relaxed: the last owner of the arena drops it, after everything that
-            // writers did.
+            // ORDERING: Relaxed: the last owner of the arena drops it, after all that its writers
+            // did.
             let units = used[mapping.chunk].load(Ordering::Relaxed);
             recycler.put(
                 mapping,

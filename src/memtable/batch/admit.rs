@@ -1,27 +1,27 @@
-//! What batches and tables refuse whatever the order of keys.
+//! The check of new entries: batches and tables refuse entries that are invalid in every key order.
 //!
 //! Pure functions and plain data; any thread.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Error, Result, not_a_range};
-use crate::key::Kind;
+use crate::kind::Kind;
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
-/// How long keys and values may be, in bytes.
+/// The largest lengths of keys and values, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) key_len_max: u64,
     pub(crate) value_len_max: u64,
 }
 
-/// The limits of the encoding. Those of tables are equal or lower.
+/// The limits of the encoding. A table's limits are equal or lower.
 pub(super) const LIMITS: Limits = Limits {
     key_len_max: KEY_LEN_MAX,
     value_len_max: VALUE_LEN_MAX,
 };
 
-/// Refuses entries that are invalid under every order of keys. Batches and tables share this rule.
+/// Refuses an entry that [`admit_lengths`] refuses, and a range whose start and end are equal.
 pub(crate) fn admit(kind: Kind, key: &[u8], value: &[u8], limits: Limits) -> Result<()> {
     admit_lengths(kind, key.len(), value.len(), limits)?;
     if kind == Kind::RANGE_DELETE && key == value {

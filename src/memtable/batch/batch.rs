@@ -3,18 +3,13 @@
 //!
 //! ```text
 //!  buffer    sequence (8) | count (4) | record | record | ..
-//!  digests   [ K^V^O^C of record 0, of record 1, .. ]    beside the buffer, only with 8 protection bytes
+//!  digests   [ K^V^O^C of record 0, of record 1, .. ]    only with 8 protection bytes
 //! ```
-//! * BATCH-1: a digest is computed from the caller's slices before they are copied, so it notices
-//!   what the copy does to the bytes. Digests of a batch from a log are computed before the log's
-//!   checksum is compared over the very bytes, so there is no moment between the two.
-//! * BATCH-2: an error changes nothing: every check comes before the first byte is appended.
-//! * BATCH-3: sequence number and count are kept twice, in the buffer and as fields; reading
-//!   compares them.
-//! * BATCH-5: C is of the column family. It is 0 for the default one, and is taken out of the
-//!   digest that an entry hands on: a table knows no families.
+//! K, V and O are the digest parts of key, value and kind. C is made of the column family and is 0
+//! for the default one. An entry that is read has its digest without C, because a table has no
+//! families. Sequence number and count are in the buffer and in a field; a reader compares them.
 //!
-//! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
+//! Plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
 //! Not promised: that keys are new, or that the start of a range is before its end in an order
 //! other than that of bytes. Both depend on the table; `MemTable::prepare` checks ranges.
@@ -25,13 +20,14 @@ use std::iter::FusedIterator;
 
 use crate::error::{Error, Result, not_a_range};
 use crate::integrity::digest::{Kvoc, Protected};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::SequenceNumber;
+use crate::kind::Kind;
 use crate::memtable::batch::admit::{LIMITS, admit};
 use crate::memtable::batch::encoding::{HEADER_LEN, Header, Record, append, record_len, tag_of};
 use crate::memtable::batch::reader::{BatchEntry, EntryReader};
 
-/// In which order a batch compares the ends of a range delete that is added to it. The encoding
-/// does not record it.
+/// The order in which a batch compares start and end of a range delete that is added to it. The
+/// encoding does not record this order.
 ///
 /// ```
 /// use paranoid_memtable::{Error, WriteBatch};
@@ -44,24 +40,24 @@ use crate::memtable::batch::reader::{BatchEntry, EntryReader};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RangeOrder {
-    /// The ends are compared byte by byte: `delete_range` refuses a range that ends before its
-    /// start at once.
+    /// The batch compares start and end byte by byte: `delete_range` refuses a range that ends
+    /// before its start.
     #[default]
     Bytes,
-    /// The ends are compared later, by the comparator of the table that the batch is written to:
+    /// The table that the batch is written to compares start and end later, by its comparator:
     /// [`MemTable::prepare`](crate::MemTable::prepare) and `write_batch` refuse a range that ends
     /// before its start.
     OfTable,
 }
 
-/// Bytes of memory that a new batch begins with: most batches of one entry need no more.
+/// Capacity of a new batch's buffer in bytes: most batches of one entry need no more.
 const FIRST_BYTES: usize = 256;
 
 /// A write batch: entries that are written together, in RocksDB's encoding.
 ///
-/// An entry is of a column family, the default one unless [`insert_in`](Self::insert_in) says
-/// another. A batch with several is written to a table for each by
-/// [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
+/// An entry is in a column family: in the default one, unless [`insert_in`](Self::insert_in) names
+/// another. [`MemTable::write_batch_of`](crate::MemTable::write_batch_of) writes one family of a
+/// batch to a table.
 ///
 /// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to
 /// 2^32 - 1 entries. Adding an entry takes time proportional to its length.
@@ -81,7 +77,7 @@ const FIRST_BYTES: usize = 256;
 #[must_use]
 pub struct WriteBatch {
     buffer: Vec<u8>,
-    /// One per record, with protection.
+    /// With protection, a digest for each record.
     caller_digests: Option<Vec<Protected<Kvoc>>>,
     header: Header,
     range_order: RangeOrder,
@@ -109,8 +105,8 @@ impl WriteBatch {
         WriteBatch::of(buffer, Header::default(), Some(Vec::new()))
     }
 
-    /// An empty batch whose entries carry `bytes` bytes of digest each: 8, as in a
-    /// [`new`](Self::new) one, or none.
+    /// An empty batch whose entries carry `bytes` bytes of digest each: 8, as those of a
+    /// [`new`](Self::new) batch, or 0.
     ///
     /// # Errors
     /// `InvalidArgument` unless `bytes` is 0 or 8.
@@ -144,7 +140,7 @@ impl WriteBatch {
         }
     }
 
-    /// This batch with another order for the ends of ranges that are added from here on.
+    /// Sets the order in which the batch compares start and end of ranges that are added later.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -157,9 +153,9 @@ impl WriteBatch {
         self
     }
 
-    /// This batch with a limit of its encoded length, that of [`as_bytes`](Self::as_bytes): what
-    /// would make it longer is refused with [`Error::BatchFull`] and changes nothing. There is none
-    /// in a new batch.
+    /// Sets a limit of the encoded length, the length of [`as_bytes`](Self::as_bytes). The batch
+    /// refuses an entry that would make it longer with [`Error::BatchFull`], and is then unchanged.
+    /// A new batch has no limit.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -230,7 +226,7 @@ impl WriteBatch {
         self.insert(Kind::DELETE, key, [])
     }
 
-    /// Deletes `key` under the condition that it was put exactly once.
+    /// Deletes `key`, provided that it was put exactly once.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -262,8 +258,8 @@ impl WriteBatch {
         self.insert(Kind::MERGE, key, operand)
     }
 
-    /// Deletes all keys from `start` up to `end`, exclusive. A batch for a table whose order is not
-    /// that of bytes needs [`RangeOrder::OfTable`].
+    /// Deletes all keys from `start` up to `end`, exclusive. A batch for a table that orders keys
+    /// otherwise than by bytes needs [`RangeOrder::OfTable`].
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -277,8 +273,8 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if `end` is
-    /// not after `start` (under `OfTable`, if both are equal).
+    /// Those of [`WriteBatch::put`], with `start` and `end` as keys, and `InvalidArgument` if `end`
+    /// is not after `start` (under `OfTable`, if both are equal).
     pub fn delete_range(&mut self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         self.insert(Kind::RANGE_DELETE, start, end)
     }
@@ -312,8 +308,8 @@ impl WriteBatch {
         })
     }
 
-    /// Adds an entry of a column family, as RocksDB numbers them; 0 is the default one, into which
-    /// all other methods write. A table takes one family of a batch:
+    /// Adds an entry of a column family, numbered as in RocksDB. All other methods add entries of
+    /// family 0, the default one. A table takes one family of a batch:
     /// [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
     ///
     /// # Errors
@@ -350,13 +346,14 @@ impl WriteBatch {
             key,
             value,
         } = record;
+        // Every check comes before the first change, so an error changes nothing.
         admit(kind, key, value, LIMITS)?;
         if kind == Kind::RANGE_DELETE && self.range_order == RangeOrder::Bytes && key > value {
             return Err(not_a_range());
         }
         let tag = tag_of(family, kind)?;
         let count = self.grown(1, record_len(&record))?;
-        // BATCH-1: before the bytes are copied.
+        // The digest is of the caller's slices, not of the copy, so it shows what the copy did.
         if let Some(digests) = &mut self.caller_digests {
             digests.push(Protected::of(key, value, kind).with_family(family));
         }
@@ -368,7 +365,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// The count with so many more entries, if they and their bytes fit (BATCH-2).
+    /// The count of entries after `entries` more, if they and their `bytes` fit.
     #[inline]
     fn grown(&self, entries: u32, bytes: usize) -> Result<u32> {
         let needed = self.buffer.len().saturating_add(bytes);
@@ -382,11 +379,11 @@ impl WriteBatch {
         count.ok_or_else(|| Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()))
     }
 
-    /// Adds all entries of another batch after the last one, with the digests that they have there:
-    /// a flip in either batch is noticed when this one is read. If only this batch has digests,
-    /// they are computed from the other's bytes before those are copied. Sequence number, mode and
-    /// limit of this batch stay. O(length of the other): all of it is verified before the first
-    /// byte is copied.
+    /// Adds all entries of another batch after the last one, with their digests, so that a reader
+    /// of this batch notices a flip in either batch. If only this batch has digests, `append`
+    /// computes them from the other batch's bytes before it copies these. It verifies the whole
+    /// other batch before it copies the first byte. Sequence number, range order and limit of this
+    /// batch stay. O(length of the other batch).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -418,8 +415,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Removes all entries and keeps the buffers, the protection, the mode, the order and the
-    /// limit. The sequence number becomes 0.
+    /// Removes all entries, and keeps the buffers, the protection, the range order and the limit.
+    /// The sequence number becomes 0.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -450,7 +447,7 @@ impl WriteBatch {
         self.len() == 0
     }
 
-    /// The sequence number of entry `number` if the first one has `first`.
+    /// The sequence number of entry `number`, if that of entry 0 is `first`.
     #[inline]
     pub(crate) fn sequence_of(&self, number: u64, first: SequenceNumber) -> Result<SequenceNumber> {
         first.checked_add(number).ok_or_else(|| {
@@ -460,8 +457,8 @@ impl WriteBatch {
         })
     }
 
-    /// The sequence number in the header, which an engine writes to its log with the batch. It is 0
-    /// in a new batch.
+    /// The sequence number in the header, which an engine writes to its log with the batch. A new
+    /// batch has 0.
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {
         self.header.sequence
@@ -490,8 +487,8 @@ impl WriteBatch {
         }
     }
 
-    /// The batch in RocksDB's WriteBatch encoding. Digests and mode are not part of it. Custom
-    /// kinds are an extension of the format: their records look like those of puts.
+    /// The batch in RocksDB's WriteBatch encoding, without digests and range order. Custom kinds
+    /// are an extension of the format: their records have the form of puts.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -505,20 +502,24 @@ impl WriteBatch {
         &self.buffer
     }
 
-    /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests:
-    /// [`from_verified`](Self::from_verified) gives it some. O(length).
+    /// Copies an encoded batch, and checks the copy. The copy has no digests; a batch made by
+    /// [`from_verified`](Self::from_verified) has them. O(length).
     ///
-    /// What RocksDB writes is read as RocksDB applies it. Log data (`PutLogData`) and the `Noop` of
-    /// a transaction stay in the bytes and are no entries. An empty range, whose ends are equal, is
-    /// an entry that takes its sequence number and deletes nothing. A range that ends before its
-    /// start is refused by the table, which knows the order of keys.
+    /// Records have the meaning that RocksDB gives them:
+    /// - Log data (`PutLogData`) and the `Noop` of a transaction stay in the bytes and are no
+    ///   entries.
+    /// - An empty range, whose start and end are equal, is an entry that takes its sequence number
+    ///   and deletes nothing.
+    /// - The batch takes a range that ends before its start; the table, which knows the order of
+    ///   keys, refuses it.
     ///
     /// # Errors
-    /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an
-    /// unknown tag, a length that leads past the end, a length or family that is not spelled as
-    /// short as possible, a wrong count. `NotSupported` with the record's name if RocksDB wrote one
-    /// that is of a two-phase commit, a blob, a timestamp or wide columns. `KeyTooLarge` for a
-    /// complete record with a key over the limit.
+    /// - `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header,
+    ///   an unknown tag, a length that leads past the end, a length or family that is not in its
+    ///   shortest spelling, a wrong count.
+    /// - `NotSupported` with the record's name, for a record of RocksDB's two-phase commits, blobs,
+    ///   timestamps or wide columns.
+    /// - `KeyTooLarge` for a complete record with a key over the limit.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -532,7 +533,7 @@ impl WriteBatch {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        // The copy is checked, not the caller's bytes, because the copy is kept.
+        // The check is of the copy, because the batch keeps the copy.
         let buffer = bytes.to_vec();
         let header = Header::read(&buffer)?;
         let batch = WriteBatch::of(buffer, header, None);
@@ -542,10 +543,10 @@ impl WriteBatch {
         Ok(batch)
     }
 
-    /// Takes a buffer over as a batch whose entries carry 8 bytes of digest each, for bytes that
-    /// come from a log: `verify` compares them with the checksum that the log has for them. The
-    /// digests are computed first, and `verify` sees the very bytes that are kept, so a bit that
-    /// flips at any moment is noticed by one or the other. O(length).
+    /// Makes a batch of a buffer from a log, without a copy; its entries carry 8 bytes of digest
+    /// each. `verify` compares the buffer with the checksum of the log, after the digests were
+    /// computed. So a bit that flips before `verify` fails there, and a later flip fails the digest
+    /// when the batch is read. O(length).
     ///
     /// ```
     /// use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
@@ -565,12 +566,12 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// That of `verify`; after it, those of [`from_bytes`](Self::from_bytes).
+    /// That of `verify`, or else those of [`from_bytes`](Self::from_bytes).
     pub fn from_verified(
         buffer: Vec<u8>,
         verify: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<Self> {
-        // BATCH-1: the digests come first.
+        // The digests come first: between `verify` and them a flip would go unnoticed.
         let read = Header::read(&buffer).and_then(|header| {
             let reader = EntryReader::open(&buffer, header, None)?;
             Ok((header, reader.record_digests()?))
@@ -580,11 +581,11 @@ impl WriteBatch {
         Ok(WriteBatch::of(buffer, header, Some(caller_digests)))
     }
 
-    /// Iterates over the entries in the order in which they were added, checking each before it is
-    /// handed out. After an error the iterator ends.
+    /// Iterates over the entries in the order in which they were added, and checks each before it
+    /// returns it. After an error the iterator ends.
     ///
-    /// A batch may have been damaged in memory since it was filled. A caller that must not apply
-    /// half of it reads all entries once before it applies the first.
+    /// A batch may be damaged in memory after it was filled. A caller that must not apply half of a
+    /// batch reads all entries once before it applies the first.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -609,13 +610,13 @@ impl WriteBatch {
         entries.fuse()
     }
 
-    /// A reader of its entries.
+    /// A reader of the entries.
     #[inline(always)]
     pub(crate) fn reader(&self) -> Result<EntryReader<'_>> {
         EntryReader::open(&self.buffer, self.header, self.caller_digests.as_deref())
     }
 
-    /// Flips one bit of the encoded buffer, counted from its start, for tests.
+    /// Flips bit `bit` of the encoded buffer, for tests.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     pub fn flip_buffer_bit(&mut self, bit: usize) {

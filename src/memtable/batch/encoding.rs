@@ -1,31 +1,25 @@
-//! RocksDB's WriteBatch encoding: bytes to records and back.
+//! RocksDB's encoding of a WriteBatch: records from bytes, and bytes from records.
 //!
 //! ```text
 //!   0          8       12
 //!   | sequence | count | record | record | ..          integers little-endian
 //!   record:  tag (1) | varint32 length | key | varint32 length | value
 //!            0 delete, 7 single delete: key only        15 range delete: start and end
-//!            1 put, 2 merge, 0x80.. custom: both        3 log data: one slice, no entry, not counted
+//!            1 put, 2 merge, 0x80.. custom: both      3 log data: one slice, no entry, not counted
 //!            13 no operation (first in a transaction's batch): nothing, no entry, not counted
-//!   of a column family but the default one:  tag (1) | varint32 family | key | ..
-//!            4 delete, 5 put, 6 merge, 8 single delete, 14 range delete: as the plain record from the key on
+//!   in a column family other than the default one:  tag (1) | varint32 family | key | ..
+//!            4 delete, 5 put, 6 merge, 8 single delete, 14 range delete: then as the plain record
 //! ```
-//! * BATCH-ENCODING-1: every offset is compared with the end of the bytes, and every length with
-//!   the bytes that remain, before anything is read.
-//! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, and a record of
-//!   family 0 is a plain one, so equal content has equal bytes.
-//! * BATCH-ENCODING-3: every error names the offset of the field that is wrong.
-//!
-//! * BATCH-ENCODING-4: records that only RocksDB applies (of two-phase commits, blobs, timestamps,
-//!   wide columns) are `NotSupported` by name: their bytes are intact. Tags that nobody writes are
-//!   `Corruption`.
+//! Equal content has equal bytes: a varint has its shortest spelling and at most 32 bits, and a
+//! record of family 0 is a plain one. Every error names the offset of the field that is wrong.
 //!
 //! Pure functions over slices; any thread.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::SequenceNumber;
+use crate::kind::Kind;
 use crate::memtable::arena::layout::KEY_LEN_MAX;
 
 /// Sequence number and count.
@@ -33,13 +27,12 @@ pub(super) const HEADER_LEN: usize = 12;
 /// Byte offset of the count.
 pub(super) const COUNT_AT: usize = 8;
 
-/// What RocksDB's `PutLogData` adds: bytes for readers of the log.
+/// The tag of log data, which RocksDB's `PutLogData` adds for readers of the log.
 const LOG_DATA: u8 = 3;
-/// What RocksDB leaves where a transaction may put its mark later.
+/// The tag of no operation, which RocksDB writes where a transaction may put its mark later.
 const NOOP: u8 = 13;
 
-/// RocksDB's records of a column family other than the default one, and the kind that each is
-/// there.
+/// RocksDB's tags in column families other than the default one, and the kind of each.
 const OF_FAMILY: [(u8, Kind); 5] = [
     (0x04, Kind::DELETE),
     (0x05, Kind::PUT),
@@ -48,7 +41,9 @@ const OF_FAMILY: [(u8, Kind); 5] = [
     (0x0e, Kind::RANGE_DELETE),
 ];
 
-/// A record of RocksDB's that this crate cannot apply (BATCH-ENCODING-4), as errors name it.
+/// The name, for errors, of a record that only RocksDB applies: of two-phase commits, blobs,
+/// timestamps, wide columns. The bytes of such a record are intact, so it is `NotSupported`; an
+/// unknown tag is `Corruption`.
 #[cold]
 fn foreign(tag: u8) -> Option<&'static str> {
     Some(match tag {
@@ -72,7 +67,7 @@ fn foreign(tag: u8) -> Option<&'static str> {
     })
 }
 
-/// A report about encoded bytes.
+/// The report of damage at an offset of the encoded bytes.
 #[cold]
 pub(super) fn damage(offset: usize, expected: u64, found: u64) -> Error {
     Error::Corruption(Corruption::new(
@@ -112,7 +107,7 @@ impl Header {
         bytes
     }
 
-    /// Compares these words with those in the buffer; `Corruption` if they differ.
+    /// Compares this header with the one in the buffer; `Corruption` if they differ.
     pub(super) fn compare(self, stored: Header) -> Result<()> {
         compare_word(0, self.sequence, stored.sequence)?;
         compare_word(COUNT_AT, u64::from(self.count), u64::from(stored.count))
@@ -131,8 +126,8 @@ fn compare_word(offset: usize, expected: u64, found: u64) -> Result<()> {
     )))
 }
 
-/// The tag of the records of this kind in this family. Only RocksDB's kinds have one outside the
-/// default family.
+/// The tag of records of this kind in this family. Outside the default family only RocksDB's kinds
+/// have a tag.
 #[inline(always)]
 pub(super) fn tag_of(family: u32, kind: Kind) -> Result<u8> {
     if family == 0 {
@@ -152,7 +147,7 @@ fn tag_of_family(family: u32, kind: Kind) -> Result<u8> {
     })
 }
 
-/// Bytes that [`append`] adds.
+/// Number of bytes that [`append`] adds.
 pub(super) fn record_len(record: &Record<'_>) -> usize {
     let varint_len =
         |value: usize| (usize::BITS - value.leading_zeros()).max(1).div_ceil(7) as usize;
@@ -179,7 +174,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, tag: u8, record: &Record<'_>) {
         key,
         value,
     } = *record;
-    // One byte of tag, and a family and two lengths of at most five bytes each.
+    // The tag is one byte; the family and both lengths are at most five bytes each.
     buffer.reserve(1 + 5 + 5 + key.len() + 5 + value.len());
     buffer.push(tag);
     if family != 0 {
@@ -206,8 +201,8 @@ fn append_varint(buffer: &mut Vec<u8>, mut rest: usize) {
     buffer.push(rest.to_le_bytes()[0]);
 }
 
-/// One decoded record: an entry, or of a kind that is not known: log data with its bytes as the
-/// value, no operation. Deletes and single deletes have an empty value.
+/// One decoded record. A record whose kind is not known is no entry: log data, whose bytes are its
+/// value, or no operation. Deletes and single deletes have an empty value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'b> {
     /// The column family; 0 is the default one.
@@ -233,7 +228,7 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// Records without a header before them.
+    /// The records of bytes that have no header.
     pub(super) fn bare(bytes: &'b [u8]) -> Self {
         Records { bytes, at: 0 }
     }
@@ -276,8 +271,7 @@ impl<'b> Records<'b> {
         })
     }
 
-    /// An entry of a column family, a record that is no entry (log data, no operation), or an
-    /// error.
+    /// Any other record: an entry of another column family, log data, or no operation.
     #[cold]
     fn other(&mut self, tag_at: usize, tag: u8) -> Result<Record<'b>> {
         if let Some(&(_, kind)) = OF_FAMILY.iter().find(|(of, _)| *of == tag) {
@@ -315,13 +309,13 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// Reads a length and as many bytes as it says (BATCH-ENCODING-1).
+    /// Reads a length, and as many bytes as it says, if that many remain.
     #[inline]
     fn slice(&mut self) -> Result<&'b [u8]> {
         let length_at = self.at;
         let len = self.varint()?;
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        // Compared as u64, so that no length wraps.
+        // The comparison is one of u64, so that no length wraps.
         if u64::from(len) > rest.len() as u64 {
             return Err(damage(length_at, rest.len() as u64, u64::from(len)));
         }
@@ -330,7 +324,7 @@ impl<'b> Records<'b> {
         Ok(slice)
     }
 
-    /// Reads a varint of up to five bytes, seven bits each, lowest first (BATCH-ENCODING-2).
+    /// Reads a varint: up to five bytes of seven bits each, lowest first, in its shortest spelling.
     #[inline]
     fn varint(&mut self) -> Result<u32> {
         let start = self.at;

@@ -1,4 +1,4 @@
-//! Entries that are written together, in RocksDB's encoding.
+//! Write batches: entries that are written together, in RocksDB's encoding.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,6 @@ pub(crate) mod admit;
 pub(crate) mod reader;
 #[expect(
     clippy::module_inception,
-    reason = "the room is named after what it is for"
+    reason = "`batch::batch` holds `WriteBatch`, the subject of the folder"
 )]
 pub(crate) mod batch;

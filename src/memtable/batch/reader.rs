@@ -1,7 +1,5 @@
-//! The entries of a batch, read one after the other.
-//!
-//! * BATCH-4: an entry is handed out only after its lengths were checked and, with protection, its
-//!   digest was compared.
+//! The reader of a batch: returns its entries one after the other, each after its lengths were
+//! checked and, with protection, its digest was compared.
 //!
 //! Any thread; an iterator has one owner.
 
@@ -10,11 +8,11 @@
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Kvoc, Protected, key_part, value_part};
 use crate::integrity::flipped_bit::{DIAGNOSIS_LEN_MAX, single_bit};
-use crate::key::Kind;
+use crate::kind::Kind;
 use crate::memtable::batch::encoding::{COUNT_AT, Header, Record, Records, damage};
 
-/// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the
-/// entry out.
+/// One entry of a batch, borrowed from the batch. The iterator checked key and value before it
+/// returned the entry.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, WriteBatch};
@@ -34,7 +32,7 @@ pub struct BatchEntry<'b> {
     kind: Kind,
     key: &'b [u8],
     value: &'b [u8],
-    /// The digest part K, from the bytes that the digest was compared with.
+    /// The digest part K of the key, computed when the digest was compared.
     pub(crate) key_part: u64,
     caller_digest: Option<Protected<Kvo>>,
 }
@@ -74,8 +72,8 @@ impl<'b> BatchEntry<'b> {
         self.value
     }
 
-    /// The digest over kind, key and value that was computed when the entry was added, if the batch
-    /// carries digests. It agreed when the entry was read.
+    /// The digest over kind, key and value that was computed when the entry was added, and that
+    /// agreed when the entry was read. `None` if the batch carries no digests.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -92,21 +90,21 @@ impl<'b> BatchEntry<'b> {
     }
 }
 
-/// Reads the entries of a batch whose header agreed.
+/// Reads the entries of a batch.
 pub(crate) struct EntryReader<'b> {
     buffer: &'b [u8],
-    /// With protection: one per record, those that are no entries included.
+    /// With protection, a digest for each record, also for a record that is no entry.
     caller_digests: Option<&'b [Protected<Kvoc>]>,
     header: Header,
     records: Records<'b>,
-    /// Entries handed out.
+    /// Number of entries read.
     read: u32,
-    /// Records passed: entries and others.
+    /// Number of records read: entries and others.
     passed: usize,
 }
 
 impl<'b> EntryReader<'b> {
-    /// A reader of these bytes, whose header must be this one.
+    /// A reader of these bytes; `Corruption` if they have another header.
     #[inline(always)]
     pub(super) fn open(
         buffer: &'b [u8],
@@ -125,8 +123,8 @@ impl<'b> EntryReader<'b> {
         })
     }
 
-    /// Verifies all records and returns the digest of each, also of those that are no entries: the
-    /// batch's own, or one that is computed here if the batch has none. O(length).
+    /// Verifies all records, and returns a digest for each, also for a record that is no entry. It
+    /// is the batch's own digest, or computed here if the batch has none. O(length).
     pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvoc>>> {
         let mut digests = Vec::with_capacity(self.caller_digests.map_or(0, <[_]>::len));
         while let Some(BatchEntry {
@@ -144,8 +142,8 @@ impl<'b> EntryReader<'b> {
         self.end().map(|()| digests)
     }
 
-    /// The next entry; records that are none are skipped. `None` at the end of the bytes. Not to be
-    /// called after that, or after an error.
+    /// Returns the next entry, and skips records that are no entries; `None` at the end of the
+    /// bytes. Not to be called after the end or an error.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
         loop {
@@ -177,8 +175,7 @@ impl<'b> EntryReader<'b> {
         let key_part = key_part(key);
         let caller_digest = self.check_caller_digest(at, &record, key_part)?;
         self.passed += 1;
-        // Does not overflow, because a batch with this many entries has failed the check of its
-        // count before.
+        // The count saturates at 2^32 - 1, the largest one that a header can have.
         self.read = self.read.saturating_add(u32::from(kind.is_known()));
         Ok(Some(BatchEntry {
             family,
@@ -203,7 +200,7 @@ impl<'b> EntryReader<'b> {
         ))
     }
 
-    /// BATCH-4: compares the entry with its digest.
+    /// Compares the record with its digest, and returns the digest for a table, without the family.
     #[inline(always)]
     fn check_caller_digest(
         &self,
@@ -225,9 +222,9 @@ impl<'b> EntryReader<'b> {
         Ok(Some(caller_digest.without_family(record.family)))
     }
 
-    /// The error for the record at `at`. A batch with digests holds no record that was refused when
-    /// it was added, so a length over the limit or a record of RocksDB's counts as damage there,
-    /// and the report names the one bit whose flip explains it, if there is one.
+    /// The error for the record at `at`. In a batch with digests every error is damage, because a
+    /// batch refuses long keys and records that only RocksDB applies when they are added. The
+    /// report names the one flipped bit that explains the damage, if there is one.
     #[cold]
     fn diagnosed(&self, at: usize, error: Error) -> Error {
         let digests = self.caller_digests.unwrap_or_default();

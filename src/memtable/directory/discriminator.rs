@@ -1,20 +1,20 @@
-//! Discriminators: what a page keeps of a key.
+//! Discriminators: the part of a key that a page stores.
 //!
 //! ```text
 //!   image of a key   s h a r e d / b e g i n | n i n g 0 4 1 ..
 //!                    <------- skip --------->|<- 64 bits ->      big-endian
 //! ```
-//! A key's image (`Comparator::image`) is the key itself in the order of bytes, with zeros after its
-//! end. To begin with some bytes means that the image does.
-//! * MEASURE-1: all keys that a page names begin with the same `skip` bytes: those of its reference
-//!   node.
-//! * MEASURE-2: a discriminator preserves the order: of two keys in the range of a page, the smaller
-//!   one never has the larger discriminator. A key that does not begin with the page's bytes has the
-//!   smallest one or the largest one.
-//! * MEASURE-3: where keys share so much that discriminators would tie, a page is coded: a slot says
-//!   how many bytes its key shares with the one before, and its next byte. One pass leads to the
-//!   slot that shares most with a key, if any shares what the codes tell, and one look at that
-//!   slot's key to the place (D. Ferguson's bit tree, by bytes).
+//! A key's image (`Comparator::image`) is the key itself under the order of bytes, with zeros after
+//! its end. The images of all keys of a page begin with the same `skip` bytes. The page leaves
+//! these out; the key of its reference node has them.
+//! * MEASURE-1: discriminators preserve the order. Of two keys in the range of a page, the smaller
+//!   never has the larger discriminator. A key that does not begin with the page's bytes has the
+//!   smallest discriminator or the largest.
+//!
+//! Where keys share so much that most discriminators would be equal, a page is coded (D. Ferguson's
+//! bit tree, by bytes). A coded slot stores how many bytes its key shares with the key of the slot
+//! before, and its next byte. One pass over the slots finds the one that can share most with a key;
+//! one comparison with the key of that slot finds the place.
 //!
 //! Pure functions over checked memory; any thread. O(skip) where a page's fences do not prove that
 //! keys share its bytes, O(1) elsewhere.
@@ -30,7 +30,8 @@ use std::cmp::Ordering as Order;
 use crate::comparator::{KeyComparator, KeyOrder};
 use crate::memtable::arena::arena::View;
 
-/// Which of the two fences of a page begin with the bytes that it leaves out.
+/// Which of a page's two fences begin with the bytes that it leaves out. The fences are the first
+/// nodes of the page and of the next page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares(pub(super) u64);
 
@@ -51,38 +52,37 @@ impl Shares {
     }
 }
 
-/// Bytes of a page's word of reference.
+/// Bytes of an image's word.
 pub(crate) const WORD: usize = 8;
 
-/// How a page makes discriminators.
+/// The rule by which a page makes discriminators.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measure {
     /// A node whose key begins with the bytes that the page leaves out.
     pub(super) reference: u32,
-    /// How many bytes that is.
+    /// How many bytes the page leaves out.
     pub(super) skip: u32,
     /// The first 8 bytes of the reference's key.
     pub(super) start: u64,
-    /// Which fences begin with the same bytes: between two that do, every key does.
+    /// Which fences begin with the same bytes. Between two that do, every key does.
     pub(super) shares: Shares,
 }
 
-/// What a coded page has for the number of bytes that it leaves out (MEASURE-3); any other number
-/// is smaller.
+/// The `skip` of a coded page; any other `skip` is smaller.
 pub(super) const CODED: u32 = 0xff_ffff;
-/// A coded slot that shares this much is below no limit.
+/// The limit, in a pass over coded slots, that every coded slot is below.
 pub(crate) const UNLIMITED: u64 = (CODED as u64) << 40;
 
-/// The largest discriminator: one more marks a free slot.
+/// The largest discriminator; the word above it marks a free slot.
 const LARGEST: u64 = u64::MAX - 1;
 
-/// What a page that leaves out `skip` bytes keeps of a key that begins with them.
+/// The discriminator, in a page that leaves out `skip` bytes, of a key that begins with them.
 #[inline(always)]
 pub(super) fn kept(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
     comparator.image(key, skip as usize).min(LARGEST)
 }
 
-/// How many bytes two keys share from their start, at most as many as the shorter one has.
+/// How many bytes two keys share from their start; at most the length of the shorter key.
 pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u32 {
     let most = left.len().min(right.len());
     let words = left.as_chunks::<WORD>().0.iter().zip(right.as_chunks().0);
@@ -99,8 +99,7 @@ pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u
         .min(CODED as usize - 1) as u32
 }
 
-/// What a page keeps of a key (MEASURE-2), or of how it differs from the key of the slot before
-/// (MEASURE-3).
+/// The discriminator of a key; in a coded page, the code of its difference from the key before.
 pub(super) fn kept_after(comparator: &KeyComparator, before: &[u8], key: &[u8], skip: u32) -> u64 {
     if skip != CODED {
         return kept(comparator, key, skip);
@@ -109,12 +108,12 @@ pub(super) fn kept_after(comparator: &KeyComparator, before: &[u8], key: &[u8], 
     u64::from(shared) << 40 | u64::from(byte_of(key, shared)) << 32
 }
 
-/// A byte of a key, as if zeros came after its end.
+/// A byte of a key; 0 after its end.
 pub(crate) fn byte_of(key: &[u8], at: u32) -> u8 {
     key.get(at as usize).copied().unwrap_or(0)
 }
 
-/// How many bytes of a coded slot's key are those of the key before.
+/// How many bytes the key of a coded slot shares with the key before.
 pub(super) fn shared_of(word: u64) -> u32 {
     (word >> 40) as u32
 }
@@ -128,7 +127,7 @@ impl Measure {
         shares: Shares::BOTH,
     };
 
-    /// The discriminator of a key (MEASURE-2).
+    /// The discriminator of a key (MEASURE-1).
     #[inline(always)]
     pub(super) fn discriminator(
         &self,
@@ -146,8 +145,8 @@ impl Measure {
         kept(comparator, key, self.skip)
     }
 
-    /// Where a key stands relative to all keys that begin with the page's bytes; `Equal`: it is one
-    /// of them.
+    /// Whether a key is before or after all keys that begin with the page's bytes; `Equal`: it is
+    /// one of them.
     #[inline]
     pub(super) fn side(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
         if self.skip == 0 {
@@ -162,7 +161,7 @@ impl Measure {
 
     #[inline(never)]
     fn side_by_reference(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
-        // Without the reference nothing can be said: the key is measured as if it were one of them.
+        // A damaged reference: the key counts as one that begins with the bytes, which costs steps.
         let reference = view.try_open(self.reference).map(|node| node.key());
         let Some(reference) = reference.filter(|key| key.len() >= self.skip as usize) else {
             return Order::Equal;
@@ -176,7 +175,7 @@ impl Measure {
     }
 }
 
-/// The first bytes of a word, at least one of them.
+/// The first `bytes` bytes of a word.
 #[inline(always)]
 pub(crate) fn begins(word: u64, bytes: u32) -> u64 {
     word >> (8 * (WORD as u32).saturating_sub(bytes))

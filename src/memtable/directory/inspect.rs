@@ -1,14 +1,13 @@
-//! Looks for damage in the pages of the directory, for scrubs.
+//! Inspects the pages of the directory for damage, for scrubs.
 //!
 //! ```text
-//!   page     its tag, the pages beside it, the bytes that it leaves out
-//!   leaf     each slot: the node opens, is a point entry, has this discriminator, and comes after the slot before
-//!   inner    each slot: the page below begins with this fence, whose discriminator it is
+//!   page     its tag, its neighbours, the bytes that it leaves out
+//!   leaf     each slot: its node opens, is a point entry, has this discriminator, and is after the slot before
+//!   inner    each slot: the page below begins with this fence, and this is the fence's discriminator
 //! ```
-//! * LOOK-1: a look takes no lock. A page that somebody writes is left out; whether it was written
-//!   meanwhile, its lock word tells. What a look refuses twice is damage.
-//! * LOOK-2: what a look does not refuse costs a search a few steps at most, or stands where no
-//!   search reads.
+//! An inspection takes no lock. It leaves out a page that a writer has locked or changes meanwhile,
+//! as the lock word shows. A page that is refused twice is damaged. Damage that passes costs a
+//! search a few steps at most, or is where no search reads.
 //!
 //! Any thread. O(slots) per page, each of which opens a node or a page.
 
@@ -19,34 +18,34 @@
 )]
 
 use crate::error::{Corruption, Place};
-use crate::key::Kind as EntryKind;
+use crate::kind::Kind as EntryKind;
 use crate::memtable::arena::node::{Node, bytes_of};
 use crate::memtable::directory::discriminator::{CODED, Shares, kept_after};
 use crate::memtable::directory::lookup::{Pages, START};
 use crate::memtable::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
 
-/// Where a page stands.
+/// The place of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageAt {
-    /// 0: leaves.
+    /// The level of the page; 0: leaves.
     pub(crate) level: u32,
-    /// Its first unit.
+    /// The first unit of the page.
     pub(crate) page: u32,
 }
 
 impl PageAt {
-    /// How many units it takes: for tests and the fault injector.
+    /// How many units the page takes: for tests and the fault injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn units(self) -> u32 {
         Kind::at(self.level).units()
     }
 }
 
-/// The result of a look at a page.
+/// The result of the inspection of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageState {
     Sound,
-    /// Somebody writes it, or its lock bit is damaged.
+    /// A writer has locked it, or its lock bit is damaged.
     Busy,
     Damaged(Corruption),
 }
@@ -54,8 +53,8 @@ pub(crate) enum PageState {
 impl<'a> Pages<'_, 'a> {
     /// Every page that the root and neighbours lead to, level by level from above.
     pub(crate) fn pages(&self) -> impl Iterator<Item = PageAt> {
-        // Neighbours that name each other in a ring would never end.
-        let room = self.view.arena().room.handed_bytes() / (8 * WORDS as u64);
+        // A limit, because damaged pages may name each other in a ring.
+        let room = self.view.arena().limit.taken_bytes() / (8 * WORDS as u64);
         std::iter::successors(self.first(), |at| self.after(*at)).take(room as usize)
     }
 
@@ -65,7 +64,7 @@ impl<'a> Pages<'_, 'a> {
         Some(PageAt { level, page })
     }
 
-    /// The page after one, or the first one of the level below.
+    /// The page after another one, or the first page of the level below.
     pub(crate) fn after(&self, at: PageAt) -> Option<PageAt> {
         let next = Page::open(self.view, at.page).map_or(0, |page| page.next());
         if next != 0 {
@@ -81,7 +80,7 @@ impl<'a> Pages<'_, 'a> {
         below.map(|page| PageAt { level, page })
     }
 
-    /// Looks at a page (LOOK-1).
+    /// Inspects a page; inspects it again before it is called damaged.
     pub(crate) fn inspect(&self, at: PageAt) -> PageState {
         let seen = self.inspect_once(at);
         match seen {
@@ -108,7 +107,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Whether head and neighbours are right.
+    /// Whether a page's range and bytes agree with its neighbours.
     fn is_placed(&self, page: &Page<'a>, kind: Kind) -> bool {
         let beside = |at: u32| Page::open(self.view, at).filter(|page| page.is(self.view, kind));
         let (prev, next) = (page.prev(), page.next());
@@ -126,8 +125,8 @@ impl<'a> Pages<'_, 'a> {
         follows && leads && self.is_measured(page)
     }
 
-    /// Whether a page's reference has the bytes that the page leaves out, and its fences share them
-    /// if it says so.
+    /// Whether a page's reference has the bytes that the page leaves out, and its fences have them
+    /// too if it says so.
     fn is_measured(&self, page: &Page<'a>) -> bool {
         let measure = page.measure();
         if measure.skip == 0 {
@@ -144,7 +143,7 @@ impl<'a> Pages<'_, 'a> {
         long && self.comparator.image(reference.key(), 0) == measure.start && shared
     }
 
-    /// Whether all slots are right.
+    /// Whether all slots agree with their nodes or pages, in ascending order.
     fn is_filled(&self, page: &Page<'a>, kind: Kind, count: usize) -> bool {
         let free = (count..SLOTS).all(|slot| page.word(slot) == FREE);
         let next = Page::open(self.view, page.next());

@@ -1,14 +1,14 @@
-//! Finds in the directory where a search starts.
+//! Looks up in the directory where a search starts.
 //!
 //! ```text
 //!   root word -> inner page: last child whose fence is before the target -> .. -> leaf: last node before the target
 //! ```
-//! * LOOKUP-1: whatever the words say, a lookup ends: after the levels that the root word names, and
-//!   a few pages to the right on each.
-//! * LOOKUP-2: what comes out is a hint. Who follows it opens nodes by their header checks and
-//!   certifies the bracket.
+//! The result is a hint: the search checks every node that it opens, and certifies the bracket. A
+//! lookup ends whatever the pages hold: after the levels that the root word names, and a few pages
+//! to the right on each.
 //!
-//! Any thread; no lock, no retry. O(log n) pages; keys are read only where discriminators tie.
+//! Any thread; no lock, no retry. O(log n) pages; keys are read only where discriminators are
+//! equal.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -30,29 +30,30 @@ use crate::memtable::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
 use crate::prefetch::prefetch_lines;
 use crate::sync::Ordering;
 
-/// Most pages that a lookup goes to the right on a level: splits that no parent names yet, pages
-/// that were replaced.
+/// Most pages that a lookup moves to the right on a level, over replaced pages and over splits that
+/// no parent names yet.
 pub(super) const MOVES_MAX: u32 = 8;
-/// The fence of the first page of a level: before everything.
+/// The fence of the first page of a level, which is before all nodes.
 pub(super) const START: u32 = 0;
-/// Lookups that are made together.
+/// Most lookups of a group.
 pub(crate) const GROUP: usize = 32;
-/// Nodes whose discriminators tie that a search passes by hops rather than by reading their keys.
+/// Most nodes with the target's discriminator that a search passes by hops on level 0: the lookup
+/// reads the keys of more.
 const TIES_HOPPED: usize = 2;
-/// How lookups search pages of each kind.
+/// The kind of a page, and how many slots after the first may have the target's discriminator.
 const LEAF: (Kind, usize) = (Kind::Leaf, TIES_HOPPED);
 const INNER: (Kind, usize) = (Kind::Inner, 0);
 /// Cache lines of a leaf, and of either half of an inner page.
 const LEAF_LINES: usize = 8;
-/// Cache lines of a node up to the end of a long key.
+/// Cache lines of a node to the end of a long key.
 const KEY_LINES: usize = 3;
 /// Most levels of inner pages.
 pub(super) const LEVELS_MAX: u32 = 6;
 
-/// A place in the directory.
+/// A slot of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LeafSlot {
-    /// 0: no place.
+    /// The leaf; 0: no slot.
     pub(crate) leaf: u32,
     pub(crate) slot: u32,
 }
@@ -61,14 +62,14 @@ impl LeafSlot {
     pub(crate) const NONE: LeafSlot = LeafSlot { leaf: 0, slot: 0 };
 }
 
-/// Where a search starts.
+/// The start of a search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hint {
-    /// Where the first node is named that is not before the target.
+    /// The slot of the first named node that is not before the target.
     pub(crate) at: LeafSlot,
     /// A node before the target; 0: the start of the list.
     pub(crate) before: u32,
-    /// The first named node that is not before the target; 0: not known.
+    /// The first named node that is not before the target; 0: unknown.
     pub(crate) after: u32,
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct Pages<'s, 'a> {
     pub(crate) root: u32,
 }
 
-/// The root word: page 32 | levels 8 | check 24. `None`: it is damaged.
+/// The parts of a root word: page 32 | levels 8 | check 24. `None`: damage.
 #[inline(always)]
 fn unpack(view: &View<'_>, at: u32, word: u64) -> Option<(u32, u32)> {
     let (page, levels) = ((word >> 32) as u32, (word >> 24) as u32 & 0xff);
@@ -96,7 +97,7 @@ pub(super) fn pack(view: &View<'_>, at: u32, page: u32, levels: u32) -> u64 {
 }
 
 impl<'a> Pages<'_, 'a> {
-    /// The root page and how many levels of inner pages there are; `None`: no page yet, or damage.
+    /// The root page, and the number of levels of inner pages. `None`: no page yet, or damage.
     #[inline(always)]
     pub(super) fn root(&self) -> Option<(u32, u32)> {
         // ORDERING: Acquire pairs with the Release in `set_root`: the page's words are visible.
@@ -119,7 +120,7 @@ impl<'a> Pages<'_, 'a> {
                     .is_some_and(|node| side(node).is_eq())
     }
 
-    /// Whether the node is before the target. The start of the list (0) is; one that does not open
+    /// Whether a node is before the target. The start of the list (0) is; a node that does not open
     /// is not.
     pub(super) fn is_before(&self, node: u32, target: &Target<'_>) -> bool {
         node == START
@@ -129,9 +130,9 @@ impl<'a> Pages<'_, 'a> {
                 .is_some_and(|node| node.order(self.comparator, target).is_lt())
     }
 
-    /// The first slot of a page whose node is not before the target. If at most `ties`
-    /// discriminators tie, it is the first of them: the caller hops over the others, and no key is
-    /// read.
+    /// The first slot of a page whose node is not before the target, by discriminators
+    /// (MEASURE-1). If at most `ties` slots after the first have the target's discriminator, it is
+    /// the first of them, and no key is read: the caller hops over the others.
     pub(super) fn slot(
         &self,
         page: &Page<'a>,
@@ -152,7 +153,7 @@ impl<'a> Pages<'_, 'a> {
         self.slot_by_keys(page, target, kind, first..page.rank(last.saturating_add(1)))
     }
 
-    /// The first slot of these whose node is not before the target, or the one after them.
+    /// The first of these slots whose node is not before the target, or the one after them.
     fn slot_by_keys(
         &self,
         page: &Page<'a>,
@@ -160,9 +161,8 @@ impl<'a> Pages<'_, 'a> {
         kind: Kind,
         slots: Range<usize>,
     ) -> usize {
-        // The first two are compared before a binary search of the rest: a new version of a key
-        // stands before its newest one, and the first slot of a page may name what is before all of
-        // it.
+        // The first two slots come before a binary search of the rest: a new version of a key
+        // belongs before its newest one, and the first slot of a page may name a node before it.
         let is_before = |slot| {
             let node = page
                 .slot(self.view, kind, slot)
@@ -184,9 +184,10 @@ impl<'a> Pages<'_, 'a> {
         start
     }
 
-    /// [`Pages::slot`] of a coded page (MEASURE-3).
+    /// [`Pages::slot`] of a coded page.
     fn slot_by_codes(&self, page: &Page<'a>, target: &Target<'_>, kind: Kind) -> usize {
-        // Free slots are not below any limit: they are passed.
+        // A slot whose code is after the target sets the limit: later slots that share as many
+        // bytes are after the target too. Free slots are above every limit.
         let (mut candidate, mut limit) = (0, UNLIMITED);
         for slot in 1..SLOTS {
             let word = page.word(slot);
@@ -218,7 +219,7 @@ impl<'a> Pages<'_, 'a> {
                 |slot: &usize| page.word(*slot) == FREE || shared_of(page.word(*slot)) <= common;
             return (candidate + 1..SLOTS).find(ends).unwrap_or(SLOTS);
         }
-        // Of versions of one key the candidate is the last one.
+        // The candidate is the last version of its key.
         let is_whole = common as usize == target.key.len();
         let tied = common + u32::from(!is_whole);
         let first = (1..=candidate)
@@ -233,7 +234,7 @@ impl<'a> Pages<'_, 'a> {
         self.slot_by_keys(page, target, kind, tied)
     }
 
-    /// Asks for what is read once the key of a slot tells where to go on: here or beside it.
+    /// Prefetches the nodes or pages that are read next: those of a slot and of its neighbours.
     fn prefetch_around(&self, page: &Page<'a>, kind: Kind, slot: usize) {
         for beside in [slot, slot.saturating_sub(1), slot + 1] {
             if let Some(Slot { node, child, .. }) = page.slot(self.view, kind, beside) {
@@ -249,7 +250,8 @@ impl<'a> Pages<'_, 'a> {
         self.is_before(next.low(), target).then_some(next)
     }
 
-    /// The page of a level whose range holds the target. `None`: damage, or there is no such level.
+    /// The page of a level whose range holds the target. `None`: damage, or the level does not
+    /// exist.
     #[inline(always)]
     pub(super) fn page_at(&self, level: u32, target: &Target<'_>) -> Option<Page<'a>> {
         let (mut page, levels) = self.root().filter(|(_, levels)| *levels >= level)?;
@@ -273,8 +275,8 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The page to go on with, if it is not this one: a replacement, or a split that no parent
-    /// names yet.
+    /// The page that holds the target instead of this one: its replacement, or the right part of a
+    /// split that no parent names yet.
     fn elsewhere(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
         match page.word(slot) {
             _ if page.is_replaced() => Page::open(self.view, page.next()),
@@ -283,21 +285,21 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Asks for so many lines of a page.
+    /// Prefetches the first lines of a page.
     #[inline(always)]
     fn prefetch_page(&self, at: u32, lines: usize) {
         prefetch_lines(self.view.likely_address(at), lines);
     }
 
-    /// Where a search for the target starts.
+    /// The start of a search for the target.
     #[inline(always)]
     pub(crate) fn lookup(&self, target: &Target<'_>) -> Option<Hint> {
         let page = self.page_at(0, target)?;
         Some(self.in_leaf(page, target))
     }
 
-    /// Where searches for many targets start: level by level, so that memory is waited for once a
-    /// level; `found` is called with each hint at once. A target without a key gets none.
+    /// The starts of searches for many targets: level by level, so that the lookups wait for memory
+    /// once a level. Calls `found` with each hint as it is found. A target without a key gets none.
     #[inline(always)]
     pub(crate) fn lookup_many(
         &self,
@@ -310,13 +312,13 @@ impl<'a> Pages<'_, 'a> {
         };
         let mut pages = [Some(root); GROUP];
         for level in 0..levels {
-            // A processor that errs misses the end.
+            // A limit of its own: a faulty processor may miss the end of the loop.
             if level == black_box(LEVELS_MAX) {
                 break;
             }
             for (page, target) in pages.iter_mut().zip(targets) {
                 *page = page.and_then(|at| self.child_of(at, target));
-                // Of an inner page, what is searched: of its children one is read.
+                // The discriminators only: one child of the other half is read.
                 page.iter()
                     .for_each(|at| self.prefetch_page(*at, LEAF_LINES));
             }
@@ -330,7 +332,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The hint of a lookup that has reached a leaf.
+    /// The hint that a leaf gives.
     #[inline(always)]
     fn in_leaf(&self, page: Page<'a>, target: &Target<'_>) -> Hint {
         match page.slot_at_once(self.comparator, target, LEAF) {
@@ -346,13 +348,14 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The node that is named at a place; 0: none.
+    /// The node that a slot names; 0: none.
     #[inline(always)]
     pub(crate) fn named(&self, LeafSlot { leaf, slot }: LeafSlot) -> u32 {
         Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize))
     }
 
-    /// The place so many slots further on, in this leaf or a neighbour. `None`: there is none.
+    /// The slot `by` slots after another one, in the same leaf or a neighbour. `None`: there is
+    /// none.
     #[inline(never)]
     pub(crate) fn moved(&self, from: LeafSlot, by: i32) -> Option<LeafSlot> {
         let mut page = Page::open(self.view, from.leaf)?;
@@ -375,20 +378,19 @@ impl<'a> Pages<'_, 'a> {
         None
     }
 
-    /// Asks for the lines of a leaf.
+    /// Prefetches a leaf.
     pub(crate) fn prefetch_leaf(&self, leaf: u32) {
         self.prefetch_page(leaf, LEAF_LINES);
     }
 
-    /// The leaves beside a leaf: before and after it; 0: none.
+    /// The leaves before and after a leaf; 0: none.
     pub(crate) fn beside(&self, leaf: u32) -> (u32, u32) {
         Page::open(self.view, leaf).map_or((0, 0), |page| (page.prev(), page.next()))
     }
 }
 
-/// The page whose range holds the target, from a page before it on, and [`Pages::slot`] there:
-/// where keys or neighbours have to be asked. Takes values, so that its callers keep them in
-/// registers.
+/// The page whose range holds the target, at `page` or after it, and [`Pages::slot`] there. For
+/// lookups that read keys or neighbours. Takes values, so that its callers keep them in registers.
 #[cold]
 #[inline(never)]
 fn settle<'a>(
@@ -413,7 +415,7 @@ fn settle<'a>(
     (page, slot)
 }
 
-/// `Pages::child_of`, where keys or neighbours have to be asked.
+/// [`Pages::child_of`], if it reads keys or neighbours.
 #[cold]
 #[inline(never)]
 fn child_by_keys<'a>(
@@ -425,7 +427,7 @@ fn child_by_keys<'a>(
     page.child(&with.0, slot.max(1) - 1).map(|(child, _)| child)
 }
 
-/// `Pages::in_leaf`, where keys or neighbours have to be asked.
+/// [`Pages::in_leaf`], if it reads keys or neighbours.
 #[cold]
 #[inline(never)]
 fn hint_by_keys<'a>(

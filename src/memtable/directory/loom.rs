@@ -1,5 +1,5 @@
-//! Models of the directory: every interleaving of two threads that loom finds, on the production
-//! code with pages of four slots. Each model names the planted bugs that turn it red.
+//! Loom models of the directory: all interleavings of two threads, on the production code with
+//! pages of four slots. Each model names the planted bugs that turn it red.
 
 #![forbid(unsafe_code)]
 
@@ -9,10 +9,11 @@ use crate::comparator::BYTEWISE;
 use crate::integrity::digest::Width;
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
-use crate::key::{Kind, Target};
+use crate::key::Target;
+use crate::kind::Kind;
 use crate::memtable::arena::arena::{Arena, SubChunk};
-use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::heads::Head;
 use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::directory::name::Named;
 use crate::memtable::skiplist::inserter::Inserter;
@@ -22,7 +23,7 @@ use crate::memtable::skiplist::search::{List, Search};
 use crate::memtable::skiplist::tower::Tower;
 use crate::sync::model::{JoinHandle, check, spawn};
 
-/// A list whose nodes have no names yet, and their offsets.
+/// A list whose nodes are named one by one.
 pub(crate) struct Table {
     arena: Arena,
     list: List,
@@ -83,7 +84,7 @@ impl Table {
         self.name_at(place, LeafSlot::NONE)
     }
 
-    /// Names a key before a slot that is guessed.
+    /// Names a key, with a guess of its slot.
     fn name_at(&self, place: usize, guess: LeafSlot) -> Named {
         self.name_from(&mut SubChunk::default(), place, guess)
     }
@@ -94,7 +95,7 @@ impl Table {
             .name(slab, guess, self.nodes[place], &self.target(place))
     }
 
-    /// Names a key as its writer does, with its own names that wait.
+    /// Names a key as its writer does, and one of the writer's nodes that wait.
     pub(crate) fn name_and_link(&self, place: usize, inserter: &mut Inserter) {
         let fields = Fields::new(1, Kind::PUT, self.keys[place], b"", None);
         let search = self.search();
@@ -125,7 +126,7 @@ impl Table {
         spawn(move || table.name(place))
     }
 
-    /// What a lookup hints for a key: nothing after it, and what was named before it.
+    /// The nodes before and after a key by its hint. Asserts that the first one is before it.
     pub(crate) fn hint(&self, place: usize) -> (Option<usize>, Option<usize>) {
         let search = self.search();
         let hint = search
@@ -141,7 +142,8 @@ impl Table {
         (of(hint.before), of(hint.after))
     }
 
-    /// Every key that has a name is found by it, or from the name before it, where a page begins.
+    /// Asserts that the hint of every named key names it, or, where a page begins, the named key
+    /// before it.
     fn finds(&self, named: impl IntoIterator<Item = usize>) {
         let mut named: Vec<usize> = named.into_iter().collect();
         named.sort_unstable();
@@ -157,7 +159,7 @@ impl Table {
     }
 }
 
-/// The keys that were named, of those whose writers ended so.
+/// The keys whose naming ended in a slot.
 fn named(outcomes: [(usize, JoinHandle<Named>); 2]) -> impl Iterator<Item = usize> {
     outcomes
         .into_iter()
@@ -170,7 +172,7 @@ fn is_named(named: Named) -> bool {
     matches!(named, Named::In(_))
 }
 
-/// Two names for one leaf: each is there, or its writer was told to come again. Red for
+/// Two names for one leaf: each is there, or its writer found the lock taken. Red for
 /// `leaf_lock_ignored`.
 #[test]
 fn loom_two_names_meet_in_a_leaf() {
@@ -183,8 +185,7 @@ fn loom_two_names_meet_in_a_leaf() {
     });
 }
 
-/// Two names that were guessed to stand before one slot: in order, whoever was faster. Red for
-/// `leaf_lock_ignored`.
+/// Two names with one guess: they are in order, whichever was first. Red for `leaf_lock_ignored`.
 #[test]
 fn loom_two_guessed_names_meet_at_a_slot() {
     check(|| {
@@ -215,7 +216,7 @@ fn loom_two_first_names() {
     });
 }
 
-/// A name that shifts others, beside a reader: it may start one slot early, and misses none
+/// A name that shifts others, beside a reader: the reader may start one slot early, and misses none
 /// (PAGE-2). Red for `slots_shifted_up`.
 #[test]
 fn loom_a_reader_misses_no_name_that_is_shifted() {
@@ -232,7 +233,7 @@ fn loom_a_reader_misses_no_name_that_is_shifted() {
     });
 }
 
-/// A split beside a name at the end: what has a name is found. Red for `leaf_lock_ignored`.
+/// A split beside a name at the end: all names are found. Red for `leaf_lock_ignored`.
 #[test]
 fn loom_a_split_beside_an_append() {
     check(|| {
@@ -259,24 +260,24 @@ fn loom_a_split_beside_a_reader() {
     });
 }
 
-/// Two splits whose parent is one page: who finds it locked leaves its new page to its left
-/// neighbour, and all names are found (NAME-2). Red for `leaf_lock_ignored`.
+/// Two splits below one parent: the new page of the writer that finds the parent locked is reached
+/// through its left neighbour, and all names are found (NAME-1). Red for `leaf_lock_ignored`.
 #[test]
-fn loom_two_splits_tell_one_parent() {
+fn loom_two_splits_update_one_parent() {
     check(|| {
         let table = Table::new(10, &[0, 1, 3, 4, 5, 6, 8, 9]);
         let outcomes = [2, 7].map(|place| (place, table.spawn_name(place)));
         let both: Vec<usize> = named(outcomes).chain([0, 1, 3, 4, 5, 6, 8, 9]).collect();
         assert!(
             both.len() > 8,
-            "one that came to the page before its own finds that one locked"
+            "a writer that comes from the page before its own may find its own locked"
         );
         table.finds(both);
     });
 }
 
-/// A leaf that another one replaces, beside a name for it: the name goes to the one that counts.
-/// Red for `replaced_page_names_on`.
+/// A leaf that is replaced, beside a name for it: the name goes to the new leaf. Red for
+/// `replaced_page_names_on`.
 #[test]
 fn loom_a_replaced_leaf_beside_a_name() {
     check(|| {
@@ -288,7 +289,7 @@ fn loom_a_replaced_leaf_beside_a_name() {
     });
 }
 
-/// A leaf that another one replaces, beside a reader: it finds what has a name, before and after.
+/// A leaf that is replaced, beside a reader: the reader finds the names in both leaves.
 #[test]
 fn loom_a_replaced_leaf_beside_a_reader() {
     check(|| {
@@ -304,7 +305,7 @@ fn loom_a_replaced_leaf_beside_a_reader() {
     });
 }
 
-/// A name that finds its leaf locked waits for its writer's next one (INSERTER-2). Red for
+/// A node whose leaf is locked waits for its writer's next name (INSERTER-1). Red for
 /// `busy_name_forgotten`.
 #[test]
 fn loom_a_name_that_waits_gets_its_turn() {
@@ -318,8 +319,8 @@ fn loom_a_name_that_waits_gets_its_turn() {
     });
 }
 
-/// The last leaf is left to the writer that has its lock: the other one names its next node there
-/// (INSERTER-3). Red for `left_node_forgotten`.
+/// Only the writer that has the lock of the last leaf names its node there: the other one names its
+/// next node (INSERTER-2). Red for `left_node_forgotten`.
 #[test]
 fn loom_the_last_leaf_is_left_to_one() {
     check(|| {

@@ -1,14 +1,14 @@
-//! The ordered directory: advice about where to start, beside the list.
+//! The directory: a tree of pages that hints where a search of the list starts.
 //!
 //! ```text
 //!   root word -> inner page | d0 d1 d2 ..  | child, fence ..    discriminators of 64 bits
 //!                               |
-//!                leaf page <----+ | d: node | d: node | .. |    discriminators of 32 bits; leaves name each other
+//!                leaf page <----+ | d: node | d: node | .. |    discriminators of 32 bits; leaves name both neighbours
 //!                                      |
-//!   level 0      .. -> a -> b -> c -> [pred | succ] -> ..       what decides (SEARCH-2)
+//!   level 0      .. -> a -> b -> c -> [pred | succ] -> ..       the certified bracket decides (SEARCH-1)
 //! ```
-//! Level 0 of the list is the truth, and every answer is a certified bracket. A page that is stale,
-//! raced, damaged or missing costs steps, never an answer.
+//! A lookup returns a hint. A page that is stale, damaged, missing or being written costs a search
+//! steps, and never changes its answer.
 
 #![forbid(unsafe_code)]
 

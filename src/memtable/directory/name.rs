@@ -1,22 +1,18 @@
-//! Adds nodes to the directory: insert into a leaf, split, update the parent.
+//! Names nodes in the directory: insert into a leaf, split, update the parent.
 //!
 //! ```text
-//!   leaf full        [a .. z]                 -> [a .. m] [n .. z]     the right half is new; its parent names it
-//!   at its end       [a .. z]  zz             -> [a .. z] [zz]         so leaves of a fill in order stay full
-//!   many ties        [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page with another measure takes its place
+//!   full page        [a .. z]                 -> [a .. m] [n .. z]     the right half is a new page, which the parent names
+//!   append           [a .. z]  zz             -> [a .. z] [zz]         leaves of a fill in order stay full
+//!   equal            [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page that leaves out more bytes replaces the page
 //! ```
-//! * NAME-1: a node is named after it was published; nothing waits for a lock. A name that finds
-//!   its leaf locked is tried again later, by its writer, or, in the last leaf, left out.
-//! * NAME-2: a split that cannot tell the parent stays reachable through its left neighbour; who
-//!   comes by it tells the parent later.
-//! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for
-//!   is left out.
-//! * NAME-4: a full page is never measured so that it leaves out fewer bytes: it is split instead.
-//!   So each turn of an insert leaves out more bytes, splits, or is the last one.
-//! * NAME-5: a comparator may panic at any call, and every page is sound then: what a step computes
-//!   comes before its first store, and the parent is told last.
+//! A node is named after it was published. An insert never fails because of the directory: damage
+//! or a full arena leaves the node without a name.
+//! * NAME-1: the right half of a split is reachable through its left neighbour until the parent
+//!   names it. If the parent is locked, the next writer that passes the left page updates it.
+//! * NAME-2: a comparator may panic at any call, and leaves every page sound: a step computes
+//!   before its first store, and the parent is updated last.
 //!
-//! Any thread; lock-free as a whole: every lock is only tried. O(log n), and O(page) for a split.
+//! Any thread; lock-free: a writer only tries a lock. O(log n), and O(page) for a split.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -35,40 +31,40 @@ use crate::memtable::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages,
 use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, Slot};
 use crate::sync::Ordering;
 
-/// Ties between neighbours of a full page that are worth another measure.
+/// Most neighbours of a full page with equal discriminators: a page with more is measured again.
 const TIES_MAX: usize = SLOTS / 16;
-/// Slots of a page that is asked for another measure before it is full: most of a small table's
-/// keys may tie.
+/// The number of slots at which a page is measured again before it is full: most keys of a small
+/// table may have equal discriminators.
 const EARLY: usize = 4;
 
-/// Of entries that follow each other in memory, every how many-th is named.
+/// A writer whose entries follow each other names every fourth node.
 pub(crate) const NAMED_EVERY: u32 = 4;
 
-/// How naming a node ended.
+/// The result of naming a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// Right before this place, where the next node in order is named.
+    /// The node is named right before this slot.
     In(LeafSlot),
     /// A page was locked: try again later.
     Busy,
-    /// The last page was locked: its owner names nodes there, and another node soon will do.
+    /// The last page of the level was locked. Its owner names a node there; this one is left out.
     Left,
-    /// It stays without a name: damage, or a full arena.
+    /// The node stays without a name: damage, or a full arena.
     Not,
 }
 
-/// A slot to be put into a page.
+/// A new slot of a page.
 struct New<'t, 'k> {
     level: u32,
     target: &'t Target<'k>,
     node: u32,
     child: u32,
-    /// Its place, if that is right; 0: not known.
+    /// The slot before which it probably belongs; 0: unknown.
     guess: usize,
 }
 
-/// The place behind a slot.
-fn behind(leaf: u32, slot: usize) -> LeafSlot {
+/// The slot after another one.
+fn slot_after(leaf: u32, slot: usize) -> LeafSlot {
     LeafSlot {
         leaf,
         slot: slot as u32 + 1,
@@ -76,8 +72,8 @@ fn behind(leaf: u32, slot: usize) -> LeafSlot {
 }
 
 impl<'a> Pages<'_, 'a> {
-    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is
-    /// known, and before the slot there that is guessed.
+    /// Names a node that is linked at level 0. `guess` is the slot of the hint of its search, if
+    /// that is known: the node probably belongs before it.
     #[inline(always)]
     pub(crate) fn name(
         &self,
@@ -102,8 +98,9 @@ impl<'a> Pages<'_, 'a> {
         self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
     }
 
-    /// Puts a slot between two slots of a leaf if discriminators decide its place: all three keys
-    /// begin with the page's bytes. `None`: anything else.
+    /// Names a node before a slot of a leaf, if discriminators alone prove its place: its key
+    /// begins with the page's bytes, and no slot beside it has an equal discriminator. `None`:
+    /// anything else.
     #[inline(always)]
     fn put_quickly(
         &self,
@@ -135,6 +132,8 @@ impl<'a> Pages<'_, 'a> {
         )
     }
 
+    /// Puts a new slot into the page of its level whose range holds it, from `page` on; 0: from the
+    /// root.
     fn put(&self, slab: &mut SubChunk, page: u32, new: &New<'_, '_>) -> Option<Named> {
         let mut page = match page {
             0 => self.page_for(slab, new)?,
@@ -152,7 +151,7 @@ impl<'a> Pages<'_, 'a> {
             }
             let place = self.place(&locked, new);
             if place == 0 && page.prev() != 0 && !self.is_before(page.low(), new.target) {
-                // The page is not the one that was asked for: from the root.
+                // The guess led to a page after the right one: start at the root.
                 drop(locked);
                 page = self.page_at(new.level, new.target)?;
                 continue;
@@ -166,14 +165,14 @@ impl<'a> Pages<'_, 'a> {
                 continue;
             }
             if place < locked.count && locked.slot(self.view, place)?.node == new.node {
-                return Some(Named::In(behind(page.at, place)));
+                return Some(Named::In(slot_after(page.at, place)));
             }
             if place == locked.count
                 && let Some(next) = Page::open(self.view, page.next())
                 && next.low() == new.node
             {
-                // Another writer named it there.
-                return Some(Named::In(behind(next.at, 0)));
+                // Another writer has named it there.
+                return Some(Named::In(slot_after(next.at, 0)));
             }
             match self.put_here(slab, &mut locked, place, new)? {
                 Some(at) => return Some(Named::In(at)),
@@ -183,14 +182,14 @@ impl<'a> Pages<'_, 'a> {
         Some(Named::Busy)
     }
 
-    /// Whether a place is after another one: in the same leaf or in the next one.
+    /// Whether the slot `to` is after `from`, in the same leaf or in the next one.
     pub(crate) fn ascends(&self, from: LeafSlot, to: LeafSlot) -> bool {
         let is_next = |page: Page<'_>| page.next() == to.leaf;
         let is_after = from.leaf == to.leaf && from.slot <= to.slot;
         to.leaf != 0 && (is_after || Page::open(self.view, from.leaf).is_some_and(is_next))
     }
 
-    /// The page for a new slot; the first page of all is made.
+    /// The page for a new slot; makes the first page of the directory.
     fn page_for(&self, slab: &mut SubChunk, new: &New<'_, '_>) -> Option<Page<'a>> {
         if new.level == 0 && self.root_word()? == 0 {
             let first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
@@ -201,17 +200,17 @@ impl<'a> Pages<'_, 'a> {
         self.page_at(new.level, new.target)
     }
 
-    /// Whether a root was set once, and its word is damaged.
+    /// Whether the root word is damaged: set, and not readable.
     pub(crate) fn is_lost(&self) -> bool {
         self.root().is_none() && self.root_word().is_some_and(|word| word != 0)
     }
 
     fn root_word(&self) -> Option<u64> {
-        // ORDERING: Relaxed: compared, never followed.
+        // ORDERING: Relaxed: the word is compared, never followed.
         Some(self.view.word(self.root)?.load(Ordering::Relaxed))
     }
 
-    /// Makes a page the root, if the root word still is `old`: another writer may have been faster.
+    /// Makes a page the root if the root word still is `old`. Another writer may have been faster.
     fn set_root(&self, old: u64, (page, levels): (u32, u32)) {
         let Some(word) = self.view.word(self.root) else {
             return;
@@ -222,12 +221,13 @@ impl<'a> Pages<'_, 'a> {
         let _ = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Where a slot belongs in a page that is locked.
+    /// The place of a new slot in a locked page.
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
         let named = |slot| locked.slot(self.view, slot).map(|slot| slot.node);
         let may_be_guessed =
             locked.page.measure().skip == CODED && (1..locked.count).contains(&new.guess);
-        // Between its neighbours at level 0, which were compared with it when it was linked.
+        // The guess is right if the slots beside it name the node's neighbours on level 0, with
+        // which the node was compared when it was linked.
         if may_be_guessed
             && named(new.guess - 1) == self.view.back_hint(new.node)
             && named(new.guess) == self.view.try_link(new.node, 0)
@@ -238,8 +238,8 @@ impl<'a> Pages<'_, 'a> {
             .min(locked.count)
     }
 
-    /// Puts a slot into a page that is locked. `Some(None)`: the page has changed, and is to be
-    /// asked again.
+    /// Puts a slot into a locked page. `Some(None)`: the page was split or replaced instead, and
+    /// the caller tries again.
     fn put_here(
         &self,
         slab: &mut SubChunk,
@@ -248,18 +248,19 @@ impl<'a> Pages<'_, 'a> {
         new: &New<'_, '_>,
     ) -> Option<Option<LeafSlot>> {
         let measure = locked.page.measure();
-        // NAME-4.
+        // Each turn leaves out more bytes, splits a full page, or is the last one: a full page is
+        // never measured to leave out fewer bytes.
         if (locked.count == SLOTS || locked.count == EARLY)
             && let Some(skip) = self.better_skip(locked, place, new.target.key)
         {
-            self.measure_anew(slab, locked, new.level, skip)?;
+            self.remeasure(slab, locked, new.level, skip)?;
             return Some(None);
         }
         if locked.count == SLOTS {
             if place == SLOTS {
                 return self
                     .append_page(slab, locked, new)
-                    .map(|at| Some(behind(at, 0)));
+                    .map(|at| Some(slot_after(at, 0)));
             }
             self.split(slab, locked, new.level)?;
             return Some(None);
@@ -271,7 +272,7 @@ impl<'a> Pages<'_, 'a> {
         {
             let reference = self.view.try_open(measure.reference)?;
             let skip = shared(self.comparator, reference.key(), new.target.key);
-            self.measure_anew(slab, locked, new.level, skip)?;
+            self.remeasure(slab, locked, new.level, skip)?;
             return Some(None);
         }
         let before = place.checked_sub(1).filter(|_| measure.skip == CODED);
@@ -280,7 +281,8 @@ impl<'a> Pages<'_, 'a> {
         let discriminator = kept_after(self.comparator, before, new.target.key, measure.skip);
         if measure.skip == CODED && place < locked.count {
             let slot = locked.slot(self.view, place)?;
-            // What shares more with the key before than it did keeps its code.
+            // The next slot now follows the new key. Its code changes unless it shares less with
+            // the old key before it than the new key does.
             if shared_of(slot.discriminator) >= shared_of(discriminator) {
                 let discriminator = kept_after(
                     self.comparator,
@@ -307,10 +309,10 @@ impl<'a> Pages<'_, 'a> {
                 child: new.child,
             },
         )?;
-        Some(Some(behind(locked.page.at, place)))
+        Some(Some(slot_after(locked.page.at, place)))
     }
 
-    /// The key of a node; of the start of the list, and of a node that does not open, an empty one.
+    /// The key of a node; empty for the start of the list and for a node that does not open.
     pub(super) fn key_of(&self, node: u32) -> &'a [u8] {
         self.view.try_open(node).map_or(&[], |node| node.key())
     }
@@ -328,8 +330,8 @@ impl<'a> Pages<'_, 'a> {
         ))
     }
 
-    /// How many bytes a full page could leave out, if many of its discriminators tie. A key that
-    /// belongs before its end stays in it, and has to begin with these bytes as well.
+    /// How many bytes a page with many equal discriminators could leave out; `None`: no more than
+    /// now. A new key that belongs before the page's end must begin with these bytes as well.
     fn better_skip(&self, locked: &Locked<'a>, place: usize, key: &[u8]) -> Option<u32> {
         let half = |slot| match locked.kind {
             Kind::Leaf => locked.page.word(slot) >> 32,
@@ -366,7 +368,7 @@ impl<'a> Pages<'_, 'a> {
         is_coded.then_some(CODED)
     }
 
-    /// A measure with this reference.
+    /// The measure with this reference.
     fn measure_of(&self, reference: &Node<'a>, skip: u32) -> Measure {
         let shares = if skip == 0 {
             Shares::BOTH
@@ -391,7 +393,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// What the first node of the next page says about the upper fence of a page.
+    /// `Shares::HIGH`, if the first node of the next page begins with the bytes of a page.
     fn high_shares(&self, measure: &Measure, next: u32) -> Shares {
         match Page::open(self.view, next) {
             Some(next) => self.shares(measure, next.low(), Shares::HIGH),
@@ -400,15 +402,15 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Makes the next page name its predecessor.
-    fn tell_next(&self, kind: Kind, next: u32, before: u32) {
+    /// Makes the next page name `before` as its predecessor.
+    fn set_prev_of(&self, kind: Kind, next: u32, before: u32) {
         if let Some(next) = Page::open(self.view, next) {
             next.set_prev(self.view, kind, before);
         }
     }
 
-    /// Replaces a page by one that leaves out `skip` bytes (PAGE-3). All of its keys share them.
-    fn measure_anew(
+    /// Replaces a page by one that leaves out `skip` bytes (PAGE-3), which all of its keys share.
+    fn remeasure(
         &self,
         slab: &mut SubChunk,
         locked: &mut Locked<'a>,
@@ -450,13 +452,13 @@ impl<'a> Pages<'_, 'a> {
         let at = new.page.at;
         drop(new);
         locked.set_replaced(at);
-        self.tell_next(locked.kind, next, at);
-        self.renamed(level, old, (at, &first));
+        self.set_prev_of(locked.kind, next, at);
+        self.rename(level, old, (at, &first));
         Some(())
     }
 
-    /// Makes the parent name the replacement of a page.
-    fn renamed(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
+    /// Makes the parent, or the root word, name the replacement of a page.
+    fn rename(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
         let Some((root, levels)) = self.root() else {
             return;
         };
@@ -484,7 +486,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Begins a next page with a slot that belongs after a full page.
+    /// Makes a next page for a slot that belongs after a full page.
     fn append_page(
         &self,
         slab: &mut SubChunk,
@@ -535,14 +537,13 @@ impl<'a> Pages<'_, 'a> {
             );
         }
         let linked = self.link_right(locked, page);
-        // Before the comparator runs again, because it may panic (NAME-5).
+        // Before the comparator runs again, because it may panic (NAME-2).
         locked.truncate(half);
         self.adopt(slab, level, locked.page, linked);
         Some(())
     }
 
-    /// Links a page as the right neighbour of another. Once it is linked, the comparator is not
-    /// called.
+    /// Links a page as the right neighbour of another. Calls no comparator after it is linked.
     fn link_right(&self, locked: &mut Locked<'a>, mut page: Locked<'a>) -> Page<'a> {
         let (old, new, next) = (locked.page, page.page, locked.page.next());
         let of_old = old.measure();
@@ -552,12 +553,11 @@ impl<'a> Pages<'_, 'a> {
         page.set_neighbours(old.at, next);
         drop(page);
         locked.set_next(new.at);
-        self.tell_next(locked.kind, next, new.at);
+        self.set_prev_of(locked.kind, next, new.at);
         new
     }
 
-    /// Adds a page that only its left neighbour names to the parent (NAME-2); makes that level if
-    /// there is none.
+    /// Adds a page to the parent of its left neighbour (NAME-1). Makes that level if there is none.
     fn adopt(&self, slab: &mut SubChunk, level: u32, left: Page<'a>, page: Page<'a>) {
         let Some(low) = self
             .view
@@ -584,7 +584,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Makes a root over the old one and its neighbour.
+    /// Makes a root over the old root and its right neighbour.
     fn grow(
         &self,
         slab: &mut SubChunk,

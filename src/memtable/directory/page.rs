@@ -1,5 +1,4 @@
-//! Pages of the directory, byte by byte, and how a search goes through them. Safe for any stored
-//! word.
+//! Pages of the directory: their words, and the search among their slots. Safe for any stored word.
 //!
 //! ```text
 //!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
@@ -7,14 +6,14 @@
 //!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
 //!          68 .. 127  inner: child 32 | fence node 32         (64 .. 67 are free)
 //! ```
-//! * PAGE-1: a page is written only by the owner of its lock, and only where the tag says that a
-//!   page stands there: a damaged offset leads no writer into an entry.
-//! * PAGE-2: a slot is shifted by storing its copy before its old place is overwritten, so at every
-//!   moment each old slot is there at least once, in ascending order. Children are shifted before
-//!   discriminators: a reader comes to the page before the right one at worst.
-//! * PAGE-3: pages are never freed; one that was replaced says so and names its successor.
+//! * PAGE-1: only the owner of a page's lock writes the page, and only where the tag proves that it
+//!   is a page: a damaged offset leads no writer into an entry.
+//! * PAGE-2: slots are shifted from the last one on, each copied before its old place is
+//!   overwritten. So a reader sees every old slot at least once, in ascending order. Children are
+//!   shifted before discriminators: a reader reaches the page before the right one at worst.
+//! * PAGE-3: pages are never freed. A replaced page has a flag, and names its successor.
 //!
-//! Any thread reads, without a lock; a writer that finds the lock taken goes away.
+//! Any thread reads, without a lock. A writer never waits for the lock.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -43,7 +42,7 @@ pub(super) const HEAD: usize = 4;
 pub(super) const SLOTS: usize = WORDS - HEAD;
 /// Words of a block: a search finds the block first.
 const BLOCK: usize = if WORDS < 16 { WORDS } else { 16 };
-/// What a free slot holds.
+/// The word of a free slot.
 pub(super) const FREE: u64 = u64::MAX;
 
 pub(crate) const MEASURE: usize = 0;
@@ -56,7 +55,7 @@ const REPLACED: u64 = 4;
 const LOCKED: u64 = 1 << 7;
 pub(super) const COUNT: u64 = LOCKED - 1;
 
-/// What a page names.
+/// The kind of a page, by what its slots name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nodes of the list.
@@ -66,7 +65,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Of the pages of a level; 0: leaves.
+    /// The kind of the pages of a level; 0: leaves.
     pub(super) fn at(level: u32) -> Kind {
         if level == 0 { Kind::Leaf } else { Kind::Inner }
     }
@@ -89,7 +88,7 @@ impl Kind {
     }
 }
 
-/// A page, which may hold anything.
+/// A page, whose words may be damaged.
 #[derive(Clone, Copy)]
 pub(super) struct Page<'a> {
     pub(super) at: u32,
@@ -102,25 +101,25 @@ type Half<'a> = &'a [AtomicU64; WORDS];
 #[cfg(loom)]
 type Half<'a> = [&'a AtomicU64; WORDS];
 
-/// What a slot says.
+/// The content of a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
-    /// In a leaf its upper half counts.
+    /// In a leaf only the upper half is stored.
     pub(super) discriminator: u64,
-    /// The node that a leaf names, or the first node of what an inner page names.
+    /// The node that a leaf names; in an inner page, the first node of the child's range.
     pub(super) node: u32,
     /// The page that an inner page names; 0 in a leaf.
     pub(super) child: u32,
 }
 
-/// The words of half a page at `at`, whatever they are.
+/// The words of half a page at `at`, unchecked.
 #[cfg(not(loom))]
 #[inline(always)]
 fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
     view.words(at)
 }
 
-/// Loom's twin.
+/// The same under loom, whose atomics are not in the arena.
 #[cfg(loom)]
 fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
     let words: Option<Vec<_>> = (0..WORDS as u32)
@@ -146,7 +145,7 @@ fn tag(view: &View<'_>, at: u32, kind: Kind) -> u64 {
 }
 
 impl<'a> Page<'a> {
-    /// The words at `at`, whatever they are. No page stands at 0.
+    /// The page at `at`, unchecked. There is no page at 0.
     #[inline(always)]
     pub(super) fn open(view: &View<'a>, at: u32) -> Option<Page<'a>> {
         if at == 0 {
@@ -160,12 +159,11 @@ impl<'a> Page<'a> {
 
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
-        // ORDERING: Relaxed: advice; what is followed is loaded by `node`, `child`, `next` or
-        // `prev`.
+        // ORDERING: Relaxed: a hint; `node`, `child`, `next` and `prev` load what is followed.
         self.words[word].load(Ordering::Relaxed)
     }
 
-    /// How the page makes discriminators.
+    /// The rule by which the page makes discriminators.
     #[inline(always)]
     pub(super) fn measure(&self) -> Measure {
         let word = self.load(MEASURE);
@@ -193,7 +191,7 @@ impl<'a> Page<'a> {
         (self.words[NEIGHBOURS].load(Ordering::Acquire) >> 32) as u32
     }
 
-    /// The page before it on this level; 0: none.
+    /// The previous page of this level; 0: none.
     #[inline(always)]
     pub(super) fn prev(&self) -> u32 {
         // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are
@@ -201,18 +199,18 @@ impl<'a> Page<'a> {
         self.words[NEIGHBOURS].load(Ordering::Acquire) as u32
     }
 
-    /// The first node of its range; 0 for the first page of a level, whose range begins before
-    /// everything.
+    /// The first node of the page's range; 0 for the first page of a level, whose range begins
+    /// before all nodes.
     #[inline(always)]
     pub(super) fn low(&self) -> u32 {
         (self.load(LOCK) >> 32) as u32
     }
 
-    /// Slots whose word is smaller than `bound`.
+    /// The number of slots whose word is smaller than `bound`.
     #[inline(always)]
     pub(super) fn rank(&self, bound: u64) -> usize {
-        // The block, the quarter of it, the word in that: the first word of each but the first one
-        // tells which.
+        // The first words of the blocks select a block, the first words of its quarters a quarter,
+        // and the quarter's words the place.
         let (mut block, mut quarter, mut word) = (0, 0, 0);
         for number in 1..WORDS / BLOCK {
             block += self.is_below(number * BLOCK, bound);
@@ -231,7 +229,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// 1, if a word is below `bound`, else 0.
+    /// 1 if a word is below `bound`, else 0.
     #[inline(always)]
     fn is_below(&self, word: usize, bound: u64) -> usize {
         usize::from(self.load(word % WORDS) < bound)
@@ -247,9 +245,12 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The first slot that is not before a key, and not the first one of all, where discriminators
-    /// alone tell: a page that was not replaced has this slot, and at most `ties` slots after it
-    /// tie with the key. `None`: anything else.
+    /// The first slot whose node is not before the target, if discriminators alone prove it.
+    /// `None` means one of these:
+    ///
+    /// * the page was replaced, or the key may not begin with its bytes;
+    /// * the slot is the first one of the page, or free with a next page;
+    /// * more than `ties` slots after it have the key's discriminator.
     #[inline(always)]
     pub(crate) fn slot_at_once(
         &self,
@@ -279,8 +280,8 @@ impl<'a> Page<'a> {
         if is_tied { None } else { Some(slot) }
     }
 
-    /// Whether a discriminator belongs right before this slot of a leaf, and no slot beside it has
-    /// an equal one.
+    /// Whether a discriminator belongs right before this slot of a leaf, and neither slot beside it
+    /// has an equal one.
     #[inline(always)]
     pub(super) fn is_between(&self, slot: usize, discriminator: u64) -> bool {
         let wanted = discriminator & !0xffff_ffff;
@@ -305,7 +306,7 @@ impl<'a> Page<'a> {
         words_at(view, self.at.wrapping_add(WORDS as u32))
     }
 
-    /// Child and fence of a slot of an inner page.
+    /// The child of a slot of an inner page, and the child's first node.
     #[inline(always)]
     pub(super) fn child(&self, view: &View<'a>, slot: usize) -> Option<(u32, u32)> {
         let words = self.children(view)?;
@@ -337,8 +338,8 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The lock word while nobody holds the lock, and how many slots it counts. A look that ends
-    /// over another word has seen a page that was being written.
+    /// The lock word, and the number of slots that it counts; `None` while the page is locked. A
+    /// reader that finds another word afterwards has read a page that was being written.
     pub(super) fn at_rest(&self) -> Option<(u64, usize)> {
         // ORDERING: Acquire pairs with the Release in `Locked::drop`: the slots that it counts are
         // visible.
@@ -346,13 +347,13 @@ impl<'a> Page<'a> {
         (word & LOCKED == 0).then_some((word, (word & COUNT) as usize))
     }
 
-    /// Whether a page of this kind stands here, by its tag (PAGE-1).
+    /// Whether there is a page of this kind here, by its tag (PAGE-1).
     #[inline(always)]
     pub(super) fn is(&self, view: &View<'a>, kind: Kind) -> bool {
         self.load(LOCK) >> 8 & 0xff_ffff == tag(view, self.at, kind)
     }
 
-    /// Sets the previous page, if a page stands here (PAGE-1).
+    /// Sets the previous page, if there is a page here (PAGE-1).
     pub(super) fn set_prev(&self, view: &View<'a>, kind: Kind, prev: u32) {
         if self.is(view, kind) {
             self.set_neighbours(|word| word & !0xffff_ffff | u64::from(prev));
@@ -367,7 +368,7 @@ impl<'a> Page<'a> {
         });
     }
 
-    /// Takes the lock of a page of this kind. `None`: somebody has it, or no such page stands here
+    /// Takes the lock. `None`: another writer has it, or there is no page of this kind here
     /// (PAGE-1).
     #[inline(always)]
     pub(super) fn lock(self, view: &View<'a>, kind: Kind) -> Option<Locked<'a>> {
@@ -375,8 +376,8 @@ impl<'a> Page<'a> {
         if word & LOCKED != 0 || !self.is(view, kind) {
             return None;
         }
-        // ORDERING: Acquire pairs with the Release in `Locked::drop`: what its owner before wrote
-        // is visible. Relaxed on failure: the writer goes away.
+        // ORDERING: Acquire pairs with the Release in `Locked::drop`: the stores of the owner
+        // before are visible. Relaxed on failure: the page is not touched.
         self.words[LOCK]
             .compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
@@ -408,7 +409,7 @@ impl Drop for Locked<'_> {
 }
 
 impl<'a> Locked<'a> {
-    /// Takes units for a page and prepares it: empty, locked, known to nobody. `None`: the arena is
+    /// Takes units for a page and prepares it: empty, locked, not linked yet. `None`: the arena is
     /// full.
     pub(super) fn create(
         view: &View<'a>,
@@ -420,11 +421,11 @@ impl<'a> Locked<'a> {
         let at = take(view, slab, u64::from(kind.units()))?;
         let page = Page::open(view, at)?;
         for slot in page.words.iter().skip(HEAD) {
-            // ORDERING: Relaxed: the page becomes known by a Release store.
+            // ORDERING: Relaxed: a Release store links the page later.
             slot.store(FREE, Ordering::Relaxed);
         }
         let word = u64::from(low) << 32 | tag(view, at, kind) << 8;
-        // ORDERING: Relaxed: the page becomes known by a Release store.
+        // ORDERING: Relaxed: a Release store links the page later.
         page.words[LOCK].store(word | LOCKED, Ordering::Relaxed);
         let locked = Locked {
             page,
@@ -434,9 +435,9 @@ impl<'a> Locked<'a> {
         };
         let word =
             u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | measure.shares.0;
-        // ORDERING: Relaxed: the page becomes known by a Release store.
+        // ORDERING: Relaxed: a Release store links the page later.
         page.words[MEASURE].store(word, Ordering::Relaxed);
-        // ORDERING: Relaxed: the page becomes known by a Release store.
+        // ORDERING: Relaxed: a Release store links the page later.
         page.words[FIRST_BYTES].store(measure.start, Ordering::Relaxed);
         Some(locked)
     }
@@ -444,7 +445,7 @@ impl<'a> Locked<'a> {
     /// Stores which fences begin with the page's bytes.
     pub(super) fn set_shares(&mut self, shares: Shares) {
         let word = self.page.load(MEASURE) & !Shares::BOTH.0;
-        // ORDERING: Relaxed: advice.
+        // ORDERING: Relaxed: a hint.
         self.page.words[MEASURE].store(word | shares.0, Ordering::Relaxed);
     }
 
@@ -514,8 +515,8 @@ impl<'a> Locked<'a> {
         Some(())
     }
 
-    /// Copies the slots of another page of this kind from `first` on into this one, which is empty
-    /// and known to nobody.
+    /// Copies the slots of another page of this kind, from `first` on, into this page, which is
+    /// empty and not linked yet.
     pub(super) fn take_from(
         &mut self,
         view: &View<'a>,
@@ -532,7 +533,7 @@ impl<'a> Locked<'a> {
         Some(())
     }
 
-    /// Forgets the slots from `first` on.
+    /// Frees the slots from `first` on.
     pub(super) fn truncate(&mut self, first: usize) {
         for place in (first..self.count).rev() {
             // ORDERING: Release pairs with the Acquire in `node` and `child`, as every store of a
@@ -543,11 +544,11 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// Copies words into a page that nobody knows.
+/// Copies words into a page that is not linked yet.
 fn copy<W: Borrow<AtomicU64>>(from: &[W], to: &[W]) {
     for (from, to) in from.iter().zip(to) {
-        // ORDERING: Relaxed: the owner of the lock reads what owners wrote; the page becomes known
-        // by a Release store.
+        // ORDERING: Relaxed: the owner of the lock reads words of earlier owners; a Release store
+        // links the page later.
         to.borrow()
             .store(from.borrow().load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -559,8 +560,8 @@ fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
         return;
     };
     let copy = |(to, from): (&W, &W)| {
-        // ORDERING: Relaxed: the owner of the lock reads what owners wrote. Release pairs with the
-        // Acquire in `node` and `child`.
+        // ORDERING: Relaxed: the owner of the lock reads words of earlier owners. Release pairs
+        // with the Acquire in `node` and `child`.
         to.borrow()
             .store(from.borrow().load(Ordering::Relaxed), Ordering::Release);
     };
@@ -568,9 +569,9 @@ fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
     pairs.rev().for_each(copy)
 }
 
-/// Takes so many units that begin a cache line.
+/// Takes units that begin a cache line.
 pub(crate) fn take(view: &View<'_>, slab: &mut SubChunk, units: u64) -> Option<u32> {
-    // The second attempt knows where its units come from.
+    // The first attempt may move the slab to other memory, for which its padding is wrong.
     for _ in 0..2 {
         let pad = slab.left().start.wrapping_neg() % LINE_UNITS;
         let reservation = view.arena().carve(slab, units + u64::from(pad)).ok()?;

@@ -1,9 +1,9 @@
-//! Tests of the directory against its list.
+//! Tests of the directory with its list: no answer depends on it, and searches take few steps.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "a test that cannot go on panics"
+    reason = "a test that cannot continue panics"
 )]
 
 use super::discriminator::CODED;
@@ -15,10 +15,11 @@ use crate::integrity::digest::Width;
 use crate::integrity::hash::splitmix;
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{SequenceNumber, Target};
+use crate::kind::Kind;
 use crate::memtable::arena::arena::{Arena, View};
-use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::heads::Head;
 use crate::memtable::skiplist::find_many::find_many;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
@@ -72,7 +73,8 @@ impl Table {
         entries
     }
 
-    /// Looks for every entry, alone and together; how many nodes were looked at per entry.
+    /// Searches for every entry, by single searches and by searches for many. Returns how many
+    /// nodes a single search opens.
     fn finds(&self, entries: &[(Vec<u8>, SequenceNumber)], note: &str) -> f64 {
         let search = self.search();
         let targets: Vec<Target<'_>> = entries
@@ -115,7 +117,7 @@ fn scaled(full: u64) -> u64 {
     }
 }
 
-/// A name of a file in one of many folders.
+/// The path of a file in one of many folders.
 fn path(n: u64) -> Vec<u8> {
     let (project, module, file) = (n / 400 % 100, n / 20 % 20, n % 20);
     let folder = format!("/usr/local/share/project-{project:04}/module-{module:04}");
@@ -128,7 +130,7 @@ fn has_codes(search: &Search<'_>) -> bool {
     search.directory().pages().any(is_coded)
 }
 
-/// Keys in the order of their writing.
+/// Sets of keys, in the order in which they are written.
 fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let numbers = |number: &dyn Fn(u64) -> Vec<u8>| (0..count).map(number).collect::<Vec<_>>();
     let random = |n: u64| splitmix(n);
@@ -231,9 +233,9 @@ fn names(search: &Search<'_>) -> usize {
     leaves.filter_map(count).map(|(_, count)| count).sum()
 }
 
-/// Sixteen writers whose keys ascend, each with every sixteenth key: in turns, so that each comes to
-/// the end of the list; or with one of them ever further ahead, so that the others come between
-/// what is there. They name no more nodes than one writer would, and each node is found by few steps.
+/// Sixteen writers write every sixteenth key each, in ascending order: in turns, so that all
+/// append; or some rounds apart, so that most insert between entries of others. They name about as
+/// many nodes as one writer would, and searches take few steps.
 #[test]
 fn writers_that_ascend_together_name_few_nodes() {
     let (writers, count) = (16_u64, if cfg!(miri) { 2 } else { 250 });
@@ -261,14 +263,14 @@ fn writers_that_ascend_together_name_few_nodes() {
             "{note}: {named} of {} nodes have names, {nodes} nodes a search",
             entries.len()
         );
-        // The first two of each writer have names.
+        // The first two nodes of each writer are named.
         let most = entries.len() / 3 + 2 * inserters.len();
         assert!(named <= most, "{note}: {named} names");
         assert!(nodes < 8.0, "{note}: {nodes} nodes a search");
     }
 }
 
-/// A hot key between two others: its versions in the order of their numbers, and in another one.
+/// A hot key between two others, with its versions written in ascending order and in another order.
 #[test]
 #[cfg_attr(miri, ignore = "many entries")]
 fn one_key_has_a_million_versions() {
@@ -291,8 +293,8 @@ fn one_key_has_a_million_versions() {
     }
 }
 
-/// Three writers that meet in the same leaves: how many nodes a search looks at afterwards, and how
-/// many names were forgotten.
+/// Three writers write to the same leaves. Returns how many nodes a search opens afterwards, and
+/// how many nodes stayed unnamed.
 fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
     let (table, next) = (Table::new(), crate::sync::AtomicU64::new(1));
     let write = |thread: usize| {
@@ -320,8 +322,8 @@ fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
     (table.finds(&entries, name), forgotten)
 }
 
-/// A writer that is stopped while it holds a leaf's lock costs the others the names for which they
-/// have no room to wait; without that, every attempt ends in few steps.
+/// Writers beside each other: searches take few steps, unless a writer was stopped with a leaf's
+/// lock and too many nodes of the others waited.
 #[test]
 fn writers_meet() {
     // Under Miri, random keys alone.
@@ -345,12 +347,11 @@ fn writers_meet() {
     }
 }
 
-/// Every bit of every page and of the root word: no answer changes, neither does one after more was
-/// written.
+/// Flips every bit of every page and of the root word: no answer changes, also after more entries.
 #[test]
 #[cfg_attr(
     miri,
-    ignore = "takes hours; the other tests go the same ways with less"
+    ignore = "takes hours; the other tests run the same code on less"
 )]
 fn no_flipped_bit_changes_an_answer() {
     flip_every_bit(150, |n| splitmix(n).to_be_bytes().to_vec());
@@ -400,7 +401,7 @@ fn flip_every_bit(count: u64, key_of: impl Fn(u64) -> Vec<u8>) {
     }
 }
 
-/// Most nodes that one search of these entries looks at.
+/// The most nodes that the search for one of these entries opens.
 fn dearest(table: &Table, entries: &[(Vec<u8>, SequenceNumber)]) -> u32 {
     let search = table.search();
     let nodes = entries.iter().map(|(key, sequence)| {
@@ -421,8 +422,7 @@ fn is_sound(search: &Search<'_>) -> bool {
             .all(|at| search.directory().inspect(at) == PageState::Sound)
 }
 
-/// Keys with long and with short beginnings in common, so that pages of all measures stand beside
-/// each other.
+/// Keys that share long and short beginnings, for neighbouring pages of all measures.
 fn measured_keys() -> Vec<Vec<u8>> {
     let random = |n: u64| splitmix(n).to_be_bytes();
     let shared = (0..90).map(|n| [b"a long beginning of keys, ".as_slice(), &random(n)].concat());
@@ -430,13 +430,14 @@ fn measured_keys() -> Vec<Vec<u8>> {
     shared.chain((0..60).map(|n| random(n).to_vec())).collect()
 }
 
-/// Every bit of every page: what a look does not find costs next to nothing.
+/// Flips every bit of every page: damage that an inspection passes costs a search at most eight
+/// nodes.
 #[test]
 #[cfg_attr(
     miri,
-    ignore = "takes hours; the other tests go the same ways with less"
+    ignore = "takes hours; the other tests run the same code on less"
 )]
-fn what_a_look_passes_costs_few_steps() {
+fn damage_that_inspections_pass_costs_few_steps() {
     let keys = measured_keys();
     let (table, mut inserter) = (Table::new(), Inserter::default());
     (1..)
@@ -478,10 +479,10 @@ fn what_a_look_passes_costs_few_steps() {
     );
 }
 
-/// A look beside writers calls no page damaged. After the root is damaged, writers and readers
-/// continue without it, and the look reports it.
+/// Inspections beside writers call no page damaged. After the root is damaged, writers and readers
+/// continue without it, and `is_lost` reports it.
 #[test]
-fn looks_run_beside_writers() {
+fn inspections_run_beside_writers() {
     let table = Table::new();
     let writers: [Mutex<Inserter>; 2] = std::array::from_fn(|_| Mutex::default());
     let wait_out_writers = || writers.iter().for_each(|writer| drop(writer.lock()));
@@ -524,12 +525,11 @@ fn looks_run_beside_writers() {
     });
     let entries = table.entries();
     assert_eq!(entries.len() as u64, count);
-    table.finds(&entries, "after looks");
+    table.finds(&entries, "after inspections");
     assert!(table.search().directory().is_lost());
 }
 
-/// A broken link is gone around by the nodes that the directory names, so a gap ends at the entry
-/// after it.
+/// The nodes that the directory names lead around a broken link, so a gap ends at the next entry.
 #[test]
 fn slots_lead_around_a_broken_link() {
     let (table, mut inserter) = (Table::new(), Inserter::default());
@@ -550,7 +550,7 @@ fn slots_lead_around_a_broken_link() {
             &Target::new(&BYTEWISE, key, *sequence),
             &mut Trail::default(),
         );
-        let gap = found.expect_err("nothing says what follows what");
+        let gap = found.expect_err("a broken link hides what follows");
         assert_eq!((gap.before, gap.after), (pair[0], pair[1]), "link {place}");
         // ORDERING: Relaxed: one thread.
         link.store(before, Ordering::Relaxed);
@@ -605,7 +605,7 @@ fn no_number_of_slots_is_believed() {
     }
 }
 
-/// All pages zeroed, and every lock taken: the list answers, and takes more.
+/// With all pages zeroed, or every lock taken, the list answers and takes more entries.
 #[test]
 fn a_directory_without_any_use_costs_steps_only() {
     for locked in [1 << 7, 0] {

@@ -1,170 +1,48 @@
 //! Flush: passes every entry, verified and in order, to a sink or to a caller that pulls, and
-//! compares the sums with those sealed by the freeze.
+//! compares the sums with those that the freeze sealed.
 //!
 //! ```text
-//!   control block -> point entries: key verified and copied, value copied and verified -> an entry
-//!                 -> range tombstones, verified, cut into fragments by snapshots -> a fragment
-//!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes -> the end
+//!   check control words
+//!   point entries        key verified and copied, value copied and verified    -> an entry each
+//!   range tombstones     verified, cut into fragments by snapshots             -> a fragment each
+//!   compare              counts and digest sums == the sealed ones; tombstones == the index
 //! ```
-//! * FLUSH-1: every item is verified by the call that passes it on. A flush that reaches its end
-//!   has seen every entry that was written. Between two calls a pulled flush keeps a place in the
-//!   table, and copies in its own memory, which the fault model leaves out: a flipped bit in the
-//!   copy of a key may hide a row.
-//! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is
-//!   incomplete.
-//! * FLUSH-3: under `Versions::SeenBy` a version is left out only if every snapshot that could see
-//!   it sees a newer version of its key. Bases of merge operands, single deletes, and versions
-//!   older than a single delete are kept.
-//! * FLUSH-4: for a processor that errs, each entry is compared with the one before it, by whole
-//!   keys, since one that was linked in a wrong place has digests that agree; and entries are
-//!   counted where they are handed out, to be compared with those seen. Range tombstones are read
-//!   twice, and their fragments cut twice.
+//! * FLUSH-1: to notice processor errors, a flush compares the whole key of each entry with the key
+//!   before it, because an entry that was linked in a wrong place has digests that agree. It counts
+//!   the entries that it returns, and compares that count with the entries that it has seen. It
+//!   reads the range tombstones twice, and cuts their fragments twice.
+//!
+//! The call that passes an item verifies it, and a flush that reaches its end has seen every entry
+//! that was written. After an `Err`, which is final, the output is incomplete and must be
+//! discarded. Between two calls a pulled flush keeps a place in the table, and copies in its own
+//! memory. The fault model leaves these out: a flipped bit in the copy of a key may hide a row.
 //!
 //! Any thread; several flushes of one table may run at once.
 
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::error::Error as StdError;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Place, Result, trace};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::StoredProtection;
-use crate::key::{Direction, Kind, SequenceNumber};
+use crate::key::{Direction, SequenceNumber};
+use crate::kind::Kind;
 use crate::memtable::arena::node::misplaced;
 use crate::memtable::core::Core;
-use crate::memtable::parts::writer_shards::{Hidden, Totals};
+use crate::memtable::lifecycle::flush_sink::{FlushEntry, FlushItem, FlushSink};
+use crate::memtable::lifecycle::versions::{VersionFilter, Versions};
 use crate::memtable::read::entry::copy_verified;
 use crate::memtable::scan::tombstones::{each_tombstone, next_of};
+use crate::memtable::shards::totals::{Hidden, Totals};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragmenter::{FragmentIter, Fragmenter, span_digest};
 use crate::tombstone::fragments::Fragment;
+use crate::trace;
 
-/// The error of a sink.
-///
-/// ```
-/// use paranoid_memtable::flush::SinkError;
-/// let error: SinkError = "the disk is full".into();
-/// assert_eq!(error.to_string(), "the disk is full");
-/// ```
-pub type SinkError = Box<dyn StdError + Send + Sync>;
-
-/// Receives the output of a flush: first all entries, then all fragments, both in ascending order.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
-/// use paranoid_memtable::tombstone::Fragment;
-/// #[derive(Default)]
-/// struct Keys(Vec<Vec<u8>>);
-/// impl FlushSink for Keys {
-///     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
-///         self.0.push(entry.user_key.to_vec());
-///         Ok(())
-///     }
-///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
-///         Ok(())
-///     }
-/// }
-/// let table = MemTable::default();
-/// table.put(2, b"b", b"")?;
-/// table.put(1, b"a", b"")?;
-/// let mut keys = Keys::default();
-/// table.freeze()?.flush(Versions::SeenBy(&[]), &mut keys)?;
-/// assert_eq!(keys.0, [b"a", b"b"]);
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub trait FlushSink {
-    /// Receives the next entry. User keys ascend, and sequence numbers descend within a key; no two
-    /// entries are equal in both.
-    ///
-    /// # Errors
-    /// Any error stops the flush, which returns it as `Error::Sink`.
-    fn entry(&mut self, entry: FlushEntry<'_>) -> std::result::Result<(), SinkError>;
-
-    /// Receives the next fragment of range tombstones. Starts ascend.
-    ///
-    /// # Errors
-    /// Any error stops the flush, which returns it as `Error::Sink`.
-    fn fragment(&mut self, fragment: Fragment<'_>) -> std::result::Result<(), SinkError>;
-}
-
-/// A verified entry on its way to a file.
-///
-/// ```
-/// use paranoid_memtable::Kind;
-/// use paranoid_memtable::flush::FlushEntry;
-/// let entry = FlushEntry::new(b"key", 7, Kind::PUT, b"value");
-/// assert!(entry.protection.check(entry.user_key, entry.value, entry.sequence, entry.kind).is_some());
-/// ```
-#[derive(Clone, Copy)]
-pub struct FlushEntry<'a> {
-    /// The user key.
-    pub user_key: &'a [u8],
-    /// The sequence number.
-    pub sequence: SequenceNumber,
-    /// The kind.
-    pub kind: Kind,
-    /// A copy of the value, verified after it was made.
-    pub value: &'a [u8],
-    /// The digests that the table stored when the entry was written. The next stage compares its
-    /// own bytes with them.
-    pub protection: StoredProtection,
-}
-
-impl<'a> FlushEntry<'a> {
-    /// An entry that does not come from a table. Its digests are computed here, over the caller's
-    /// bytes. O(length).
-    ///
-    /// ```
-    /// use paranoid_memtable::Kind;
-    /// use paranoid_memtable::flush::FlushEntry;
-    /// let entry = FlushEntry::new(b"key", 7, Kind::PUT, b"value");
-    /// assert_eq!(entry.protection.bytes(), 8);
-    /// ```
-    #[must_use]
-    pub fn new(user_key: &'a [u8], sequence: SequenceNumber, kind: Kind, value: &'a [u8]) -> Self {
-        let protection = StoredProtection::of(user_key, value, sequence, kind);
-        FlushEntry {
-            user_key,
-            sequence,
-            kind,
-            value,
-            protection,
-        }
-    }
-}
-
-/// Which versions of a key a flush passes on.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::flush::Versions;
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let table = MemTable::default();
-/// for sequence in 1..=3 {
-///     table.put(sequence, b"key", b"value")?;
-/// }
-/// let frozen = table.freeze()?;
-/// for (versions, passed) in [(Versions::SeenBy(&[]), 1), (Versions::SeenBy(&[2]), 2), (Versions::All, 3)] {
-///     let mut flush = frozen.flush_iter(versions)?;
-///     while flush.next()?.is_some() {}
-///     assert_eq!(flush.summary().map(|summary| summary.entries), Some(passed));
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Versions<'s> {
-    /// Those that a read at the newest sequence number, or at one of these snapshots, in any order,
-    /// could need.
-    SeenBy(&'s [SequenceNumber]),
-    /// All, those that no snapshot sees as well.
-    All,
-}
-
-/// Counts of a flush.
+/// Counts of what a flush passed to its sink or caller.
 ///
 /// ```
 /// use paranoid_memtable::flush::FlushSummary;
@@ -174,17 +52,17 @@ pub enum Versions<'s> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FlushSummary {
-    /// Number of entries passed on.
+    /// The number of entries that were passed.
     pub entries: u64,
-    /// Number of entries that were verified and left out.
+    /// The number of entries that were verified and left out.
     pub hidden: u64,
-    /// Number of fragments passed on.
+    /// The number of fragments that were passed.
     pub fragments: u64,
-    /// Bytes of the keys and values passed on.
+    /// Bytes of the keys and values that were passed.
     pub data_bytes: u64,
 }
 
-/// Passes versions of all keys, and all range tombstones, to the sink.
+/// Passes these versions of all keys, and all range tombstones, to the sink.
 pub(crate) fn flush(
     core: &Arc<Core>,
     versions: Versions<'_>,
@@ -197,44 +75,8 @@ pub(crate) fn flush(
     items.summary().ok_or_else(|| items.miscounted().into())
 }
 
-/// One item of a flush: first come all entries, then all fragments, both in ascending order.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::flush::{FlushItem, Versions};
-/// let table = MemTable::default();
-/// table.put(1, b"key", b"value")?;
-/// table.delete_range(2, b"a", b"b")?;
-/// let frozen = table.freeze()?;
-/// let mut flush = frozen.flush_iter(Versions::SeenBy(&[]))?;
-/// assert!(matches!(flush.next()?, Some(FlushItem::Entry(entry)) if entry.user_key == b"key"));
-/// assert!(matches!(flush.next()?, Some(FlushItem::Fragment(fragment)) if fragment.start() == b"a"));
-/// assert!(flush.next()?.is_none());
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub enum FlushItem<'a> {
-    /// A verified entry: see [`FlushSink::entry`].
-    Entry(FlushEntry<'a>),
-    /// A range tombstone fragment: see [`FlushSink::fragment`].
-    Fragment(Fragment<'a>),
-}
-
-impl FlushItem<'_> {
-    /// Passes it to a sink.
-    #[doc(hidden)]
-    #[inline]
-    pub fn hand_to(self, sink: &mut impl FlushSink) -> Result<()> {
-        let taken = match self {
-            FlushItem::Entry(entry) => sink.entry(entry),
-            FlushItem::Fragment(fragment) => sink.fragment(fragment),
-        };
-        taken.map_err(|cause| Error::Sink(cause.into()))
-    }
-}
-
-/// A flush whose caller pulls one item after the other. It compares the sums at its end. Made by
-/// [`flush_iter`](crate::ImmutableMemTable::flush_iter).
+/// A flush whose caller pulls one item after the other. It compares the sums at its end.
+/// [`flush_iter`](crate::ImmutableMemTable::flush_iter) makes one.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -262,35 +104,35 @@ pub struct FlushIter<'t> {
     core: &'t Arc<Core>,
     stage: Stage<'t>,
     filter: VersionFilter,
-    /// Copies of the key and the value of the entry that the last step came to.
+    /// Copies of the key and the value of the entry that the last step reached.
     key: Vec<u8>,
     value: Vec<u8>,
     /// The sequence number of that entry.
     newer: Option<SequenceNumber>,
-    /// What else that entry has, if it is handed out.
+    /// The kind and the digests of that entry, if the step returns it.
     came: Option<(Kind, StoredProtection)>,
     seen: Totals,
     summary: FlushSummary,
 }
 
-/// How far a flush has come.
+/// The progress of a flush.
 enum Stage<'t> {
     Entries(Entries<'t>),
     /// All entries were seen.
     Passed,
     Fragments(FragmentIter),
     Ended,
-    /// The error that every further call returns (FLUSH-2).
+    /// The error that every further call returns.
     Failed(Error),
 }
 
-/// Number of stages.
+/// The number of stages.
 const STAGES: u32 = 5;
 
 /// A walk over the point entries.
 struct Entries<'t> {
     search: Search<'t>,
-    /// The last entry, or the sentinel.
+    /// The node of the last entry, or the sentinel.
     at: u32,
     read_ahead: ReadAhead,
 }
@@ -317,17 +159,16 @@ impl<'t> FlushIter<'t> {
         })
     }
 
-    /// The next item, borrowed until the next call. `None` means that all items were returned and
-    /// that the sums agree with those of the freeze. Only then may the caller keep what it made of
-    /// the items.
+    /// Returns the next item, borrowed until the next call. `None` means that all items were
+    /// returned and that the sums agree with those of the freeze. Only then may the caller keep its
+    /// output.
     ///
     /// # Errors
     /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`). The caller must
-    /// discard what it made of the items (FLUSH-2), and every later call returns this error. The
-    /// table is unchanged.
+    /// discard its output, and every later call returns this error. The table is unchanged.
     #[expect(
         clippy::should_implement_trait,
-        reason = "items are lent: it is no iterator of the standard library"
+        reason = "items are borrowed until the next call, so the standard iterator does not fit"
     )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
@@ -345,8 +186,8 @@ impl<'t> FlushIter<'t> {
         }
     }
 
-    /// The next entry, borrowed until the next call, for a merge of several tables: it takes no
-    /// fragments, and calls [`end`](Self::end) once there is no further entry.
+    /// Returns the next entry, borrowed until the next call, for a merge of several tables. Such a
+    /// merge takes no fragments, and calls [`end`](Self::end) once there is no further entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -386,7 +227,7 @@ impl<'t> FlushIter<'t> {
     }
 
     /// The entry that the last step returned; `None` if it returned none. It is a copy that is not
-    /// verified again: its `protection` checks it.
+    /// verified again: the receiver checks it with its `protection`.
     #[doc(hidden)]
     #[inline]
     #[must_use]
@@ -401,9 +242,9 @@ impl<'t> FlushIter<'t> {
         })
     }
 
-    /// Ends a flush whose entries were all returned: passes start, end and sequence number of every
-    /// range tombstone to `take`, verified, in the order of their starts and not cut, and compares
-    /// the sums. Returns the counts.
+    /// Ends a flush after its last entry, and returns the counts. Passes start, end and sequence
+    /// number of every range tombstone to `take`, verified, in the order of their starts and not
+    /// cut. Then compares the sums.
     ///
     /// # Errors
     /// `InvalidArgument` unless [`next_entry`](Self::next_entry) has just returned `None`; those of
@@ -427,20 +268,20 @@ impl<'t> FlushIter<'t> {
         Ok(self.summary)
     }
 
-    /// Other entries were handed out than were seen: a processor that erred has skipped one
-    /// (FLUSH-4).
+    /// The error of a flush that did not return as many entries as it has seen: a processor error
+    /// skipped an entry (FLUSH-1).
     #[cold]
     fn miscounted(&self) -> Corruption {
-        let handed_out = self.summary.entries + self.summary.hidden;
+        let returned = self.summary.entries + self.summary.hidden;
         Corruption::new(
             Place::Sum,
             0,
             self.seen.entries - self.seen.range_deletes,
-            handed_out,
+            returned,
         )
     }
 
-    /// Compares the sums, and ends.
+    /// Compares the sums, and ends the flush.
     fn seal(&mut self) -> Result<()> {
         self.core.compare_sums(&self.seen)?;
         let points = self.seen.entries - self.seen.range_deletes;
@@ -458,7 +299,7 @@ impl<'t> FlushIter<'t> {
         Ok(())
     }
 
-    /// Keeps the error for every later call (FLUSH-2).
+    /// Keeps the error for every later call, and returns it.
     #[cold]
     fn fail(&mut self, error: Error) -> Error {
         self.came = None;
@@ -475,7 +316,7 @@ impl<'t> FlushIter<'t> {
     /// Takes a step: to an entry, to a fragment, or to the end.
     #[inline]
     fn step(&mut self) -> Result<()> {
-        // Each stage leads to a later one.
+        // Each stage leads to a later stage, so the loop ends.
         for _ in 0..STAGES {
             match &mut self.stage {
                 Stage::Entries(_) => {
@@ -496,8 +337,8 @@ impl<'t> FlushIter<'t> {
         Err(self.miscounted().into())
     }
 
-    /// Goes to the next entry that a reader could need, with a copy of its key and a verified copy
-    /// of its value.
+    /// Steps to the next entry that a reader could need, and copies its key and its value. The copy
+    /// of the value is verified.
     #[inline]
     fn walk(&mut self) -> Result<()> {
         self.came = None;
@@ -525,7 +366,7 @@ impl<'t> FlushIter<'t> {
                 continue;
             }
             // Whole keys: an entry that was linked in a wrong place has digests that agree
-            // (FLUSH-4).
+            // (FLUSH-1).
             match newer
                 .map(|(newer, number)| (comparator.compare(newer, key), number.cmp(&sequence)))
             {
@@ -534,7 +375,7 @@ impl<'t> FlushIter<'t> {
                 Some(_) => return Err(misplaced(*at, sequence).into()),
             }
             let is_admitted = self.filter.admits(sequence, kind);
-            // Asked again: what is left out is lost.
+            // The decision is made again: a version that is left out is lost.
             let is_older = |(newer, number): (&[u8], SequenceNumber)| {
                 self.filter.is_one_stripe(sequence, number)
                     && black_box(comparator).compare(newer, key).is_eq()
@@ -546,8 +387,8 @@ impl<'t> FlushIter<'t> {
             self.key.extend_from_slice(key);
             self.newer = Some(sequence);
             if is_admitted {
-                // From memory, not from what the number was copied through: both would agree if it
-                // was damaged on its way.
+                // The digests are read from memory again. Digests that were copied together with
+                // the number would agree with a number that was damaged on the way.
                 self.came = Some((kind, black_box(&entry).stored_protection(search.view.width)));
                 self.summary.data_bytes += (key.len() + self.value.len()) as u64;
                 return Ok(());
@@ -561,8 +402,8 @@ impl<'t> FlushIter<'t> {
         Ok(())
     }
 
-    /// The fragments of all range tombstones. The list is read twice: the digest of what was added
-    /// is made of copies (FLUSH-4).
+    /// Cuts all range tombstones into fragments. The list is read twice, because the fragmenter's
+    /// digest covers copies (FLUSH-1).
     #[cold]
     #[inline(never)]
     fn cut(&mut self) -> Result<FragmentIter> {
@@ -593,7 +434,7 @@ impl<'t> FlushIter<'t> {
         })
     }
 
-    /// Hands out the fragment to which the last step came.
+    /// Returns the fragment that the last step reached, and counts it.
     fn fragment(&mut self) -> Option<Fragment<'_>> {
         let Stage::Fragments(fragments) = &mut self.stage else {
             return None;
@@ -602,124 +443,5 @@ impl<'t> FlushIter<'t> {
         self.summary.fragments += 1;
         self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
         Some(fragment)
-    }
-}
-
-/// Decides which versions of a key are needed (FLUSH-3). Versions come newest first.
-#[derive(Debug)]
-pub(crate) struct VersionFilter {
-    /// Ascending. `None`: every version is needed.
-    snapshots: Option<Vec<SequenceNumber>>,
-    /// The snapshot stripe of the newest version that was admitted: snapshots from this index on
-    /// see it.
-    stripe: Option<usize>,
-    /// A single delete of this key was met.
-    below_single: bool,
-    /// The version of this key that was admitted last.
-    admitted: Option<SequenceNumber>,
-}
-
-impl VersionFilter {
-    /// A filter for the versions of one key after another.
-    pub(crate) fn new(versions: Versions<'_>) -> Self {
-        let mut snapshots = match versions {
-            Versions::SeenBy(snapshots) => Some(snapshots.to_vec()),
-            Versions::All => None,
-        };
-        snapshots
-            .iter_mut()
-            .for_each(|snapshots| snapshots.sort_unstable());
-        VersionFilter {
-            snapshots,
-            stripe: None,
-            below_single: false,
-            admitted: None,
-        }
-    }
-
-    /// Another key comes.
-    pub(crate) fn start_key(&mut self) {
-        self.stripe = None;
-        self.below_single = false;
-        self.admitted = None;
-    }
-
-    /// Whether every snapshot that sees a version also sees a newer one of the same key. O(log
-    /// snapshots).
-    fn is_one_stripe(&self, sequence: SequenceNumber, newer: SequenceNumber) -> bool {
-        let stripe = |number| {
-            black_box(&self.snapshots)
-                .as_ref()
-                .map(|all| all.partition_point(|at| *at < number))
-        };
-        stripe(sequence).is_some() && stripe(sequence) == stripe(newer)
-    }
-
-    /// Whether a reader may need this version. O(log snapshots).
-    pub(crate) fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
-        let Some(snapshots) = &self.snapshots else {
-            return true;
-        };
-        // Snapshots from this index on see this version, those before do not.
-        let stripe = snapshots.partition_point(|snapshot| *snapshot < sequence);
-        let answered = self.stripe == Some(stripe);
-        self.below_single |= kind == Kind::SINGLE_DELETE;
-        if kind != Kind::MERGE {
-            self.stripe = Some(stripe);
-        }
-        // Neither of two duplicates is newer than the other.
-        let twin = self.admitted == Some(sequence);
-        let admits = !answered || twin || self.below_single;
-        if admits {
-            self.admitted = Some(sequence);
-        }
-        admits
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kept(snapshots: &[u64], versions: &[(u64, Kind)]) -> Vec<u64> {
-        let mut filter = VersionFilter::new(Versions::SeenBy(snapshots));
-        versions
-            .iter()
-            .filter(|(sequence, kind)| filter.admits(*sequence, *kind))
-            .map(|v| v.0)
-            .collect()
-    }
-
-    #[test]
-    fn versions_between_snapshots() {
-        let puts = [9, 8, 7, 5, 4, 2].map(|sequence| (sequence, Kind::PUT));
-        assert_eq!(kept(&[], &puts), [9]);
-        assert_eq!(kept(&[7], &puts), [9, 7]);
-        assert_eq!(kept(&[3, 6], &puts), [9, 5, 2]);
-        assert_eq!(kept(&[1, 100], &puts), [9]);
-        let twins = [9, 9, 7, 7, 5, 5, 5].map(|sequence| (sequence, Kind::PUT));
-        assert_eq!(
-            kept(&[6], &twins),
-            [9, 9, 5, 5, 5],
-            "all of a number or none"
-        );
-    }
-
-    #[test]
-    fn merges_and_single_deletes_keep_what_they_stand_on() {
-        let merges = [
-            (9, Kind::MERGE),
-            (8, Kind::MERGE),
-            (7, Kind::PUT),
-            (6, Kind::PUT),
-        ];
-        assert_eq!(kept(&[], &merges), [9, 8, 7]);
-        let singles = [
-            (9, Kind::PUT),
-            (8, Kind::SINGLE_DELETE),
-            (7, Kind::PUT),
-            (6, Kind::PUT),
-        ];
-        assert_eq!(kept(&[], &singles), [9, 8, 7, 6]);
     }
 }

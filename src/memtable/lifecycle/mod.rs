@@ -1,7 +1,9 @@
-//! Flush, scrub and salvage.
+//! Work on a whole table: freeze, flush, scrub and salvage.
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod versions;
+pub(crate) mod flush_sink;
 pub(crate) mod flush;
 pub(crate) mod scrub;
 pub(crate) mod salvage;

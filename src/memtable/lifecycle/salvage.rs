@@ -1,15 +1,13 @@
 //! Salvage: recovers every entry that still verifies, even where links are damaged.
 //!
 //! ```text
-//!   links   from the heads and from every node found: each level, and the back link, as far as tags match
-//!   arena   every 8-byte boundary that was handed out: header check, then both digests       (4 or 8 protection bytes)
-//!   sort    by key, sequence number, revision; once each
+//!   links   from the heads and every found node: each level and the back link, if tags match
+//!   arena   every 8-byte boundary in space that writers took, except inside the entries that links
+//!           reached: header check, then both digests (with 4 or 8 protection bytes)
+//!   sort    by key, sequence number, revision; duplicates go
 //! ```
-//! * SALVAGE-1: with 4 or more protection bytes, damaged links lose no entry.
-//! * SALVAGE-2: the bytes at a boundary are copied word by word, and the copy is verified, before
-//!   they are read as a node, because a concurrent reader may be repairing a back link there.
-//! * SALVAGE-3: with fewer than 4 protection bytes random bytes could pass as an entry, so only
-//!   entries that links reach are returned.
+//! With 4 or more protection bytes, damaged links lose no entry. With fewer, random bytes could
+//! pass as an entry, so a salvage returns only entries that links reach.
 //!
 //! Any thread. The table is frozen, so nothing is being inserted.
 
@@ -21,15 +19,16 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::ops::Range;
 
 use crate::error::{Corruption, Result};
 use crate::integrity::digest::key_part;
-use crate::key::Kind;
+use crate::kind::Kind;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::control::Head;
+use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::memtable::arena::node::Verified;
-use crate::memtable::arena::words::{BackWord, Lengths, entry_end, key_at};
+use crate::memtable::arena::node_words::{BackWord, Lengths, entry_end, key_at, node_units};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::sync::Ordering;
@@ -47,8 +46,8 @@ use crate::sync::Ordering;
 pub enum Reach {
     /// Along all links that verify, and through the whole arena.
     Arena,
-    /// Along the links only, because with fewer than 4 protection bytes entries cannot be told from
-    /// random bytes.
+    /// Along the links only, because with fewer than 4 protection bytes random bytes could pass as
+    /// entries.
     Links,
 }
 
@@ -67,8 +66,8 @@ pub enum Reach {
 pub struct Salvaged<'t> {
     /// The entry.
     pub entry: Entry<'t>,
-    /// Number of earlier entries that it replaced. Among entries with equal keys and sequence
-    /// numbers the largest revision is the valid one.
+    /// The number of earlier entries that this entry replaced. Among entries with equal keys and
+    /// sequence numbers, the entry with the largest revision is the valid one.
     pub revision: u32,
 }
 
@@ -91,9 +90,9 @@ pub struct Salvage<'t> {
     /// They include replaced entries, and range tombstones (kind `RANGE_DELETE`, whose value is the
     /// end).
     pub entries: Vec<Salvaged<'t>>,
-    /// Where it looked.
+    /// Where the salvage searched.
     pub reach: Reach,
-    /// Number of entries written, replaced ones included, that were not recovered.
+    /// The number of written entries, replaced ones included, that were not recovered.
     pub missing: u64,
     /// Damage in the control block that kept the salvage from searching everywhere.
     pub failure: Option<Corruption>,
@@ -164,8 +163,7 @@ fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> V
     verified.into_iter().map(salvaged).collect()
 }
 
-/// Collects all nodes that can be reached from the head, through every link and back link whose tag
-/// matches.
+/// Collects all nodes that the head reaches through links and back links whose tags match.
 fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut HashSet<u32>) {
     let mut open = vec![sentinel];
     while let Some(node) = open.pop() {
@@ -178,20 +176,48 @@ fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut HashSet<u32>) {
     }
 }
 
-/// Collects all nodes in the arena that verify as entries. Returns the damage that keeps a part of
-/// the arena from being searched.
+/// Collects all offsets in the arena where a node verifies. Returns the damage that hides a part of
+/// the arena from the search, if there is any.
 fn through_arena(
     view: &View<'_>,
     offsets: &mut HashSet<u32>,
 ) -> Result<Option<Corruption>, Corruption> {
     let (stretches, unknown) = view.arena().stretches()?;
+    let mut known: Vec<_> = offsets
+        .iter()
+        .filter_map(|offset| space_of(view, *offset))
+        .collect();
+    known.sort_unstable_by_key(|space| space.start);
     for (first, units) in stretches {
-        offsets.extend((first..first + units).filter(|offset| is_entry(view, *offset).is_some()));
+        let after = known.partition_point(|space| space.end <= first);
+        let mut known = known[after..].iter().peekable();
+        let mut offset = first;
+        while offset < first + units {
+            if let Some(space) = known.next_if(|space| space.start <= offset) {
+                offset = offset.max(space.end);
+                continue;
+            }
+            if is_entry(view, offset).is_some() {
+                offsets.insert(offset);
+            }
+            offset += 1;
+        }
     }
     Ok(unknown)
 }
 
-/// Whether an entry that verifies begins at this boundary (SALVAGE-2).
+/// The level-0 link and the bytes of an entry that links reach and that verifies: no other entry is
+/// there. Bytes that look like a header claim a key of any length, which would be copied.
+fn space_of(view: &View<'_>, offset: u32) -> Option<Range<u32>> {
+    let entry = view.open(offset).and_then(|node| node.verify(view)).ok()?;
+    let units = node_units(view.width, entry.node().lengths(), 1) as u32;
+    let start = offset.checked_sub(1)?;
+    Some(start..start.checked_add(units)?)
+}
+
+/// Whether an entry whose header and key verify begins at this boundary. The words are copied one
+/// by one, and the copy is verified, before anything is read as a node: a concurrent reader may be
+/// repairing a back link here.
 fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let word = |at: usize| {
         let word = view.word(offset.checked_add((at / UNIT) as u32)?)?;

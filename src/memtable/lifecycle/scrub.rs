@@ -2,21 +2,19 @@
 //!
 //! ```text
 //!   control words
-//!   level 0      every entry: header, key digest, value digest, order, tag of each of its links, back link
-//!   levels 1..   every link: targets are entries of the list, further on, and tall enough for the level
-//!   tombstones   every record and piece of the live index, and of the frozen one
-//!   beside       filters: every line and its control word
-//!   directory    every page, if nothing else was found: its slots are compared with the nodes that they name
-//!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
+//!   level 0      every entry: header, key digest, value digest, order, tag of its link
+//!   levels 1..   every link: its target is after the link's node, and tall enough for the level
+//!   back links   every one: its tag; in a frozen table also its target
+//!   tombstones   every record and piece of the index
+//!   filters      every line and its control word
+//!   directory    every page, if nothing else was found: its slots against the nodes that they name
+//!   frozen       counts and digest sums == the sealed ones; tombstones of the index == the list's
 //! ```
-//! * SCRUB-1: a finding never ends the scrub; entries after a gap are visited as well.
-//! * SCRUB-2: an undamaged table has no findings, even while it is being written to or frozen. Sums
-//!   are compared only if they were sealed before the walk began, because only then the walk must
-//!   meet every entry.
-//! * SCRUB-3: the walk ends: it never takes more steps than the arena has room for entries.
+//! A finding never ends the scrub, and entries after a gap are visited too. An undamaged table has
+//! no findings, even during writes or a freeze.
 //!
-//! Any thread. It takes locks only where a word does not verify and its writer may still be at
-//! work. Not promised: entries inserted while the scrub runs.
+//! Any thread. A scrub takes locks only where a word does not verify and its writer may still be
+//! storing it. Not promised: a visit of entries that are inserted while the scrub runs.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -26,17 +24,18 @@
 
 use std::collections::HashMap;
 
-use crate::error::{Corruption, Error, Place, Result, trace};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX};
 use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
 use crate::memtable::directory::inspect::{PageAt, PageState};
-use crate::memtable::parts::writer_shards::Totals;
+use crate::memtable::shards::totals::Totals;
 use crate::memtable::skiplist::search::Search;
+use crate::trace;
 
-/// How far a scrub has come, as it tells its caller while it runs.
+/// The progress of a running scrub.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -51,15 +50,15 @@ use crate::memtable::skiplist::search::Search;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ScrubProgress {
-    /// Number of entries visited, damaged ones included.
+    /// The number of visited entries, damaged ones included.
     pub entries: u64,
     /// Bytes of keys and values that were verified so far, without those of damaged entries.
     pub bytes: u64,
-    /// Number of findings so far.
+    /// The number of findings so far.
     pub findings: u64,
 }
 
-/// The result of a scrub.
+/// The findings and counts of a scrub.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -74,9 +73,10 @@ pub struct ScrubProgress {
 #[non_exhaustive]
 #[must_use]
 pub struct ScrubReport {
-    /// All findings, in order: control block, then each list, then sums.
+    /// All findings, in the order of the scrub: control words, lists, range tombstone index,
+    /// filters, directory, sums.
     pub findings: Vec<Corruption>,
-    /// Number of entries visited, damaged ones included.
+    /// The number of visited entries, damaged ones included.
     pub entries: u64,
     /// Bytes of their keys and values that verified.
     pub bytes: u64,
@@ -102,7 +102,7 @@ impl ScrubReport {
     }
 }
 
-/// Entries between two calls of the progress callback.
+/// The number of entries between two calls of the progress callback.
 const PROGRESS_EVERY: u64 = 1024;
 
 /// Implements [`TableReader::scrub`](crate::TableReader::scrub). O(entries).
@@ -145,14 +145,15 @@ pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> Scr
             .filter_map(Result::err)
             .for_each(|found| scrub.find(found));
     }
-    scrub.tell();
+    scrub.report_progress();
     scrub.report
 }
 
 /// A running scrub.
 struct Scrub<'a> {
     core: &'a Core,
-    /// The sealed sums, if the table was frozen when the scrub began (SCRUB-2).
+    /// The sealed sums, if the table was frozen when the scrub began: only then must the walk meet
+    /// every entry that the sums cover.
     sealed: Option<&'a Totals>,
     report: ScrubReport,
     seen: Totals,
@@ -163,11 +164,12 @@ struct Scrub<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Met {
     node: u32,
-    /// The height of its tower, if its header and key verified.
+    /// The height of its tower, if its header and key verify.
     height: Option<u32>,
 }
 
 impl<'a> Scrub<'a> {
+    /// Adds a finding, unless it repeats the last one.
     fn find(&mut self, corruption: Corruption) {
         if self.report.findings.last() != Some(&corruption) {
             trace::damage(&corruption);
@@ -175,7 +177,7 @@ impl<'a> Scrub<'a> {
         }
     }
 
-    fn tell(&mut self) {
+    fn report_progress(&mut self) {
         (self.progress)(ScrubProgress {
             entries: self.report.entries,
             bytes: self.report.bytes,
@@ -183,8 +185,8 @@ impl<'a> Scrub<'a> {
         });
     }
 
-    /// Reports words that disagree with their checks. A word that is being set is looked at again
-    /// after its writer has left.
+    /// Reports words that disagree with their checks. A word that disagrees is compared again after
+    /// all writers inside have left, because one of them may be setting it.
     fn control(&mut self, words: Words<'_>) {
         let mut found: Vec<Corruption> = words.damages().collect();
         if found.is_empty() {
@@ -197,22 +199,22 @@ impl<'a> Scrub<'a> {
             .for_each(|corruption| self.find(corruption));
     }
 
-    /// Verifies the filters. A finding is reported only if it remains after all writers at work
-    /// have left.
+    /// Verifies the filters. A finding is reported only if it remains after all writers inside have
+    /// left.
     fn filters(&mut self) {
         let core = self.core;
         let ended = core.arena.view().and_then(|view| {
             let (wait, find) = (&mut || core.shards.wait_out_writers(), &mut |found| {
                 self.find(found)
             });
-            let mut lines = core.accelerators.lines(view.secret);
+            let mut lines = core.filters.lines(view.secret);
             lines.try_for_each(|(lines, salt)| lines.scrub(&view, salt, wait, find))
         });
         ended.err().into_iter().for_each(|found| self.find(found));
     }
 
-    /// Verifies the pages of the directory, unless damage was found already: a page that names
-    /// damaged nodes looks wrong.
+    /// Verifies the pages of the directory, unless damage was found before: a page that names
+    /// damaged nodes looks damaged itself.
     fn directory(&mut self) {
         let Ok(search) = self.core.point_search() else {
             return;
@@ -252,19 +254,20 @@ impl<'a> Scrub<'a> {
         self.back_links(search, &met, &places);
     }
 
-    /// Visits the entries in order and passes gaps (SCRUB-1).
+    /// Visits the entries in order, and continues past gaps. It takes at most as many steps as the
+    /// arena has room for entries, so it ends.
     fn level_zero(&mut self, search: &Search<'a>) -> Vec<Met> {
         let mut met: Vec<Met> = Vec::new();
         let mut left: Option<Verified<'a>> = None;
         let (mut at, mut intact) = (search.sentinel, search.sentinel);
-        let room = search.view.arena().room.handed_bytes() / HEADER as u64;
+        let room = search.view.arena().limit.taken_bytes() / HEADER as u64;
         while (met.len() as u64) < room {
             let next = match search.linked(at) {
                 Ok(next) => next,
                 Err(corruption) => {
                     self.find(corruption);
                     left = None;
-                    search.resume_behind(intact)
+                    search.resume_after(intact)
                 }
             };
             if next == search.sentinel || next == at {
@@ -289,7 +292,7 @@ impl<'a> Scrub<'a> {
     ) -> Option<Verified<'a>> {
         self.report.entries += 1;
         if self.report.entries.is_multiple_of(PROGRESS_EVERY) {
-            self.tell();
+            self.report_progress();
         }
         let entry = match search
             .view
@@ -315,8 +318,7 @@ impl<'a> Scrub<'a> {
         Some(entry)
     }
 
-    /// Verifies the links of one level, of every node that is tall enough, whether or not it is
-    /// linked there yet.
+    /// Verifies the links of one level in every node that is tall enough, linked there or not.
     fn upper_level(
         &mut self,
         search: &Search<'a>,
@@ -331,7 +333,8 @@ impl<'a> Scrub<'a> {
         let known = tall.map(|(place, met)| (met.node, Some(place)));
         for (node, place) in [(search.sentinel, None)].into_iter().chain(known) {
             let (mut node, mut place) = (node, place);
-            // Nodes of unknown height are visited along the links of the node before them.
+            // A damaged node's height is unknown: it is visited along the link of the node before
+            // it.
             while let Some(next) = self.upper_link(search, level, node, place, places) {
                 let unknown = met.get(next).is_some_and(|met| met.height.is_none());
                 if !unknown || place == Some(next) {
@@ -365,8 +368,8 @@ impl<'a> Scrub<'a> {
         let to = places.get(&target).copied();
         let forward = match (from, to) {
             (Some(from), Some(to)) => from < to,
-            // The walk along level 0 did not meet this node: it was inserted meanwhile, or it is
-            // after a reported gap.
+            // The walk along level 0 did not meet this node: it was inserted meanwhile, or is in a
+            // reported gap.
             _ => true,
         };
         if !forward {
@@ -397,8 +400,8 @@ impl<'a> Scrub<'a> {
         to
     }
 
-    /// Verifies back links: each must have a matching tag and name the head or an entry before its
-    /// own.
+    /// Verifies back links: the tag must match, and in a frozen table the target must not be the
+    /// entry itself or a later one.
     fn back_links(&mut self, search: &Search<'a>, met: &[Met], places: &HashMap<u32, usize>) {
         let last = (search.sentinel, met.len());
         let nodes = met.iter().enumerate().map(|(place, met)| (met.node, place));
@@ -420,7 +423,7 @@ impl<'a> Scrub<'a> {
     }
 }
 
-/// The height of an entry's tower, computed anew.
+/// The height of an entry's tower, computed from its key and numbers.
 fn height(search: &Search<'_>, entry: &Verified<'_>) -> u32 {
     let (part, node) = (key_part(entry.key()), entry.node());
     search

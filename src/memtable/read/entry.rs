@@ -1,10 +1,7 @@
-//! Entries as stored, their parts and copies.
+//! Entries as reads return them, and verified copies of entries.
 //!
-//! * ENTRY-1: bytes are copied first, and the copy is verified, so that the caller gets exactly the
-//!   bytes that were checked.
-//! * ENTRY-2: a getter that can fail verifies all that it returns, when it is called, against the
-//!   value digest, which covers key, sequence number, kind and value. The key digest was for the
-//!   search; damage to it alone is the scrub's to report.
+//! A getter that can fail compares what it returns with the value digest, which covers key,
+//! sequence number, kind and value. The search has compared the key with the key digest.
 //!
 //! Any thread.
 
@@ -15,15 +12,16 @@ use std::sync::Arc;
 use crate::comparator::KeyComparator;
 use crate::error::Result;
 use crate::integrity::digest::{StoredProtection, Width};
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{SequenceNumber, Target};
+use crate::kind::Kind;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 
-/// An entry as stored. Key, sequence number and kind were verified by the call that returned the
-/// entry; a getter that returns a `Result` verifies all that it returns when it is called.
+/// An entry as stored. The call that returned the entry has verified key, sequence number and kind;
+/// a getter that returns a `Result` verifies all that it returns when it is called.
 ///
-/// A stored digest that is damaged where what it covers is not is none of the getters' findings: a
-/// scrub reports it, and so does the next search for the entry.
+/// Getters compare the value digest, so none of them reports a damaged key digest. A scrub and the
+/// next search for the entry report it.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, MemTable};
@@ -49,7 +47,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether it is before a position.
+    /// Whether this entry is before a position.
     #[inline]
     pub(crate) fn is_before(&self, comparator: &KeyComparator, position: &Target<'_>) -> bool {
         self.entry.node().order(comparator, position).is_lt()
@@ -83,7 +81,7 @@ impl<'a> Entry<'a> {
         self.entry.node().lengths().value_len()
     }
 
-    /// The value, verified now together with the key. O(length).
+    /// The value, verified now, together with the key. O(length).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -103,7 +101,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// [`value`](Self::value) of an entry of any size, or the report of its damage.
+    /// [`value`](Self::value) for an entry of any size, or the report of its damage.
     #[inline(never)]
     fn any_value(&self) -> Result<&'a [u8]> {
         Ok(self.entry.value(self.width)?)
@@ -122,7 +120,7 @@ impl<'a> Entry<'a> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if one of them is damaged.
+    /// `Corruption` if key or value is damaged.
     #[inline]
     pub fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
         let (user_key, value) = (self.entry.key(), self.entry.value_unverified());
@@ -130,8 +128,8 @@ impl<'a> Entry<'a> {
         Ok((user_key, value))
     }
 
-    /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. It
-    /// does not keep the table alive.
+    /// A copy of the whole entry, verified after it was made. The copy is `'static` and cheap to
+    /// clone, and does not keep the table alive.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -184,14 +182,15 @@ impl<'a> Entry<'a> {
         copy_verified(&self.entry, self.width, buffer)
     }
 
-    /// The digests that its table stored, to hand on with it.
+    /// The digests that the table stored with the entry, for a caller that passes it on.
     #[must_use]
     pub fn stored_protection(&self) -> StoredProtection {
         self.entry.stored_protection(self.width)
     }
 }
 
-/// Copies a value and verifies the copy (ENTRY-1).
+/// Copies a value and then verifies the copy, so the caller gets exactly the bytes that were
+/// checked.
 pub(crate) fn copy_verified(
     entry: &Verified<'_>,
     width: Width,
@@ -205,7 +204,7 @@ pub(crate) fn copy_verified(
     })
 }
 
-/// A verified copy of an entry: `'static`, and cheap to clone. Made by [`Entry::to_bytes`].
+/// A verified copy of an entry, made by [`Entry::to_bytes`]: `'static`, and cheap to clone.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;

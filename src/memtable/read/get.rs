@@ -1,12 +1,11 @@
-//! Point reads.
+//! The point read of one key, and the types that it returns.
 //!
 //! ```text
-//!   search (key, snapshot) -> newest visible entry -> tombstones newer than it -> value verified -> out
+//!   search (key, snapshot) -> newest visible entry -> newer range tombstones -> value, verified
 //! ```
-//! * GET-1: filter, list and tombstones may be asked in any order, but a filter's "no" never skips
-//!   the range tombstones.
-//! * GET-2: if the newest version is damaged, the answer is `Corruption`, never an older version,
-//!   because the entry before the answer is verified too.
+//! A filter's "absent" skips the list, and never the range tombstones. If the newest version is
+//! damaged, the answer is `Corruption` and no older version, because the search verifies that its
+//! answer is the first version that the snapshot sees.
 //!
 //! Any thread; lock-free. A read that finds no range tombstone writes no memory.
 
@@ -17,7 +16,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{SequenceNumber, Target};
+use crate::kind::Kind;
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::core::Core;
@@ -32,9 +32,9 @@ impl From<Gap> for Error {
     }
 }
 
-/// What a table, a set or a file knows about a key at a snapshot. `V` is how it hands out the
-/// value, and `M` how it hands out merge operands: [`ValueRef`] and [`Operands`] from
-/// [`TableReader::get`](crate::TableReader::get).
+/// The result of a point read: the answer of a table, a set or a file about a key at a snapshot.
+/// `V` is the type of the value, and `M` the type of the merge operands: [`ValueRef`] and
+/// [`Operands`] from [`TableReader::get`](crate::TableReader::get).
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable};
@@ -54,18 +54,18 @@ pub enum Lookup<V, M> {
     Value(V),
     /// The key is deleted, so older tables need not be read.
     Deleted {
-        /// The tombstone's sequence number.
+        /// The sequence number of the tombstone.
         sequence: SequenceNumber,
-        /// What deleted it.
+        /// The type of the tombstone.
         by: DeletedBy,
     },
     /// Merge operands, newest first, and the base that they apply to.
     Merge(M),
-    /// There is no visible entry of the key; older tables may have one.
+    /// The key has no visible entry here; older tables may have one.
     NotFound,
 }
 
-/// What deleted a key.
+/// The type of the tombstone that deleted a key.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable};
@@ -88,7 +88,7 @@ pub enum DeletedBy {
     Custom(Kind),
 }
 
-/// A value in the table's memory, verified when it was returned. Borrows the table.
+/// A value in the table's memory, verified when it was returned. It borrows the table.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, Lookup, MemTable};
@@ -135,8 +135,7 @@ impl<'a> ValueRef<'a> {
         self.kind
     }
 
-    /// This value as a pinned one, which copies nothing and keeps the memory of the whole table
-    /// alive.
+    /// This value, pinned: without a copy, but it keeps the memory of the whole table alive.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -260,13 +259,13 @@ pub struct Operand<'a> {
 pub enum Base<V> {
     /// This value, verified.
     Value(V),
-    /// None, because the key was deleted before the first operand.
+    /// There is none: the key was deleted before the first operand.
     Deleted,
-    /// The base is not here; older tables may have it.
+    /// This table does not have the base; older tables may have it.
     Below,
 }
 
-/// The merge operands of a key, newest first: an iterator of results, which ends after its first
+/// The merge operands of a key, newest first: an iterator over results that ends after its first
 /// error.
 ///
 /// ```
@@ -282,7 +281,7 @@ pub enum Base<V> {
 #[derive(Clone)]
 pub struct Operands<'a> {
     core: &'a Core,
-    /// The position of the next operand, which is verified when it is handed out.
+    /// The node of the next operand, which is verified when it is returned.
     next: Option<u32>,
     /// Sequence number of the newest range tombstone that covers the key and is older than the
     /// first operand.
@@ -291,7 +290,7 @@ pub struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    /// The base that the operands apply to. Walks over the remaining operands. O(operands left).
+    /// The base that the operands apply to. Reads the remaining operands. O(operands left).
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -315,7 +314,7 @@ impl<'a> Operands<'a> {
     }
 
     fn step(&mut self, at: u32) -> Result<Option<Operand<'a>>> {
-        // Looked up again per call, which keeps `Operands` small.
+        // Each step opens the list again, which keeps `Operands` small.
         let search = self.core.point_search()?;
         let entry = search.view.open(at)?.verify(&search.view)?;
         let sequence = entry.node().sequence();
@@ -351,8 +350,8 @@ impl<'a> Iterator for Operands<'a> {
 
 impl FusedIterator for Operands<'_> {}
 
-/// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or
-/// not there is such an entry (GET-1).
+/// The deletion of a key whose newest visible entry is known. Asks for range tombstones also if
+/// there is no such entry.
 #[inline(always)]
 pub(crate) fn deletion(
     core: &Core,
@@ -392,7 +391,7 @@ pub(crate) fn get<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    if core.accelerators.has_filters() || core.tombstones.may_be_any(&core.arena) {
+    if core.filters.has_filters() || core.tombstones.may_be_any(&core.arena) {
         get_asked(core, key, snapshot)
     } else {
         get_led(core, &core.point_search()?, key, snapshot, None)
@@ -408,7 +407,7 @@ fn get_asked<'t>(
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let (search, question) = (core.point_search()?, Question::new(key, snapshot));
-    if core.accelerators.has_filters() && core.accelerators.lacks(&search.view, key) {
+    if core.filters.has_filters() && core.filters.lacks(&search.view, key) {
         return get_found(core, key, core.covering(question)?, None);
     }
     get_led(core, &search, key, snapshot, Some(question))
@@ -461,8 +460,8 @@ fn get_proved<'t>(
     get_found(core, key, cover, Some(entry))
 }
 
-/// [`get`], from the newest range tombstone over the key, and the first entry at or after the
-/// newest one that the key may have.
+/// [`get`], from the newest range tombstone over the key, and the first entry at or after (`key`,
+/// snapshot).
 #[inline(never)]
 fn get_found<'t>(
     core: &'t Arc<Core>,
@@ -511,7 +510,7 @@ pub(crate) fn answer<'a>(
     }))
 }
 
-/// The merge operands of a key, from its newest visible one on.
+/// The merge operands of a key, from its newest visible entry.
 pub(crate) fn operands<'a>(core: &'a Core, entry: Verified<'a>) -> Result<Operands<'a>> {
     let cover = core.covering(Question::new(entry.key(), entry.node().sequence()))?;
     Ok(Operands {
@@ -533,8 +532,8 @@ pub(crate) fn get_entry<'t>(
     Ok(entry.map(|entry| Entry::new(entry, &search.view)))
 }
 
-/// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies a value and verifies
-/// the copy.
+/// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies the value, and
+/// verifies the copy.
 pub(crate) fn get_into(
     core: &Core,
     key: &[u8],

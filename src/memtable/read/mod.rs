@@ -1,4 +1,4 @@
-//! Point reads: of one key or many, with range tombstones applied.
+//! Point reads: of one key or of many, with range tombstones applied.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,14 @@
-//! `multi_get`: the lookups of many keys advance in stages, so that they wait for memory once per
-//! stage instead of once per key.
+//! `multi_get`: lookups of many keys advance together, stage by stage, so they wait for memory once
+//! per stage and not once per key.
 //!
 //! ```text
 //!   group of up to 32 keys
-//!     hash      K of every key; filter lines are asked for
-//!     sift      filters say "absent"; who is left needs the list
-//!     search    32 at a time, by the directory
-//!     finish    tombstones, then the value, in the order asked
+//!     sift      hash each key and prefetch its filter line; then drop each key that is "absent"
+//!     search    look for the other keys by the directory, all at a time
+//!     finish    apply range tombstones, then verify the value, in the order of the keys
 //! ```
-//! * MULTI-GET-1: each key's result is what `get` returns for it. Damage affects only the keys
-//!   whose lookups meet it.
-//! * MULTI-GET-2: nothing is allocated but the buffer of results.
+//! Each key has the result that `get` returns for it, and damage affects only the keys whose
+//! lookups meet it. Only the buffer of results is allocated.
 //!
 //! Any thread; lock-free.
 
@@ -22,39 +20,39 @@ use crate::error::Result;
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
-use crate::memtable::lookup::filter::Bits;
+use crate::memtable::filter::bloom::Bits;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, answer, deletion, deletion_by, get};
 use crate::memtable::skiplist::find_many::find_many;
 use crate::memtable::skiplist::search::Search;
 
-/// Keys of a group.
+/// Number of keys in a group.
 const GROUP: usize = 32;
 
-/// The stage of a key's lookup.
+/// How far a key's lookup has come.
 #[derive(Clone, Copy)]
 enum Stage<'a> {
-    /// The list must be searched.
+    /// The list must be asked.
     AskList,
-    /// The newest visible entry.
+    /// The newest visible entry is known.
     Done(Option<Verified<'a>>),
 }
 
-/// Asks the filter about each key.
+/// Asks the filter about each key: prefetches all lines first, and then reads them.
 fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [Stage<'_>]) {
     let mut group: [Option<Bits>; GROUP] = [None; GROUP];
     for (key, bits) in keys.iter().zip(&mut group) {
-        *bits = core.accelerators.bits(search.view.secret, key);
+        *bits = core.filters.bits(search.view.secret, key);
         bits.iter()
             .for_each(|bits| bits.line.prefetch(&search.view));
     }
     for (stage, bits) in stages.iter_mut().zip(group) {
-        if bits.is_some_and(|bits| core.accelerators.are_missing(&search.view, bits)) {
+        if bits.is_some_and(|bits| core.filters.are_missing(&search.view, bits)) {
             *stage = Stage::Done(None);
         }
     }
 }
 
-/// Finds the newest visible entry of each key of a group that is not sifted out.
+/// Finds the newest visible entry of each key that the filter did not exclude.
 fn search_group<'a>(
     core: &Core,
     search: &Search<'a>,
@@ -76,8 +74,8 @@ fn search_group<'a>(
         return;
     }
     let targets = &targets[..count];
-    // After a gap the key is searched for by itself, which may prove that the gap does not matter
-    // for it.
+    // A key whose search ends at a gap stays at `AskList`: `finish` calls `get`, which may prove
+    // that the gap does not hide this key.
     find_many(search, targets, &mut |index, hint| {
         if let Ok(entry) = search.first_by(hint, &targets[index]) {
             let is_found =
@@ -87,8 +85,8 @@ fn search_group<'a>(
     });
 }
 
-/// Looks up many keys into a buffer that is cleared first. What is compiled for each type of key
-/// only collects groups.
+/// Looks up many keys into a buffer that is cleared first. Only the collection of groups is
+/// compiled for each type of key.
 #[inline]
 pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
     core: &'a Arc<Core>,
@@ -120,7 +118,7 @@ fn get_group<'a>(
     };
     let mut stages = [Stage::AskList; GROUP];
     let stages = &mut stages[..group.len()];
-    if core.accelerators.has_filters() {
+    if core.filters.has_filters() {
         sift_group(core, &search, group, stages);
     }
     search_group(core, &search, group, snapshot, stages);
@@ -133,7 +131,7 @@ fn get_group<'a>(
     }
 }
 
-/// The newest tombstone over each key of a group. `None` if the keys must be asked one by one.
+/// The newest range tombstone over each key of a group. `None` if each key must ask for itself.
 #[inline]
 fn covers(
     core: &Core,
@@ -149,7 +147,7 @@ fn covers(
         .covering_many(core.ground(), asked, snapshot)
 }
 
-/// Completes a lookup: applies tombstones, then verifies the value.
+/// Completes a lookup: applies range tombstones, and then verifies the value.
 #[inline]
 fn finish<'a>(
     core: &'a Arc<Core>,

@@ -1,14 +1,11 @@
-//! Finds the newest visible entry of a key: asks the filter, then the list.
+//! Searches for the versions of a key: the newest one that a snapshot sees, and older ones, as
+//! stored. Callers ask for range tombstones, also if the filter says "absent".
 //!
 //! ```text
-//!   K(key) -> filter "absent" ------------------> no entry
-//!               | perhaps
-//!             list, certified ------------------> entry or none
+//!   key -> filter: "absent" --------------------> no entry
+//!            | "perhaps"
+//!          list: a verified bracket ------------> entry or none
 //! ```
-//! * FIND-ENTRY-1: what is found here is the newest visible entry as stored. The caller asks range
-//!   tombstones, whatever the filter answered.
-//! * FIND-ENTRY-2: a key is in the filter before its entry is published.
-//!
 //! Any thread; lock-free.
 
 #![forbid(unsafe_code)]
@@ -19,7 +16,7 @@ use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
 use crate::memtable::skiplist::search::{Gap, Search};
 
-/// The newest entry of `key` at or below `snapshot`, as stored (FIND-ENTRY-1).
+/// The newest entry of `key` at or below `snapshot`, as stored, by filter and list.
 #[inline(never)]
 pub(crate) fn locate<'a>(
     core: &Core,
@@ -27,13 +24,13 @@ pub(crate) fn locate<'a>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
-    if core.accelerators.has_filters() && core.accelerators.lacks(&search.view, key) {
+    if core.filters.has_filters() && core.filters.lacks(&search.view, key) {
         return Ok(None);
     }
     Ok(newest(core, search, key, snapshot)?)
 }
 
-/// The newest entry of `key` at or below `snapshot`, as stored.
+/// The newest entry of `key` at or below `snapshot`, as stored, by the list alone.
 #[inline]
 pub(crate) fn newest<'a>(
     core: &Core,
@@ -48,7 +45,7 @@ pub(crate) fn newest<'a>(
     Ok(after.filter(|entry| core.comparator.are_equal(entry.key(), key)))
 }
 
-/// The entry after a gap, if no damaged entry in the gap can have this key.
+/// The entry after a gap, if every damaged entry in the gap is proved to have another key.
 #[cold]
 fn past_gap<'a>(
     core: &Core,
@@ -59,7 +56,7 @@ fn past_gap<'a>(
     search.past_gap(gap, |damaged, _| !core.comparator.are_equal(damaged, key))
 }
 
-/// The next older version of a key, with replaced entries skipped.
+/// The next older version of the key of `entry`. Skips entries that `entry` replaced.
 pub(crate) fn older<'a>(
     core: &Core,
     search: &Search<'a>,

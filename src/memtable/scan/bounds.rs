@@ -1,30 +1,29 @@
-//! Scan bounds: positions between entries, which a walk keeps in its own memory. They are the ends
-//! of a range, and mark how far a walk has come.
+//! Scan bounds: positions between entries, which a walk keeps in its own memory. They limit a
+//! range, and record how far a walk has come.
 //!
 //! ```text
-//!     a@9   a@5   |   b@7        a scan bound stands between entries: before every version of a key, after all of them,
-//!                scan bound            before or after one of them, or before or after everything
+//!     a@9   a@5   |   b@7      before or after all versions of a key, before or after one version,
+//!            scan bound        or before or after everything
 //! ```
 //! Pure data; any thread.
 
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::ops::{
-    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
-};
+use std::ops::{Bound, RangeBounds};
 
 use crate::comparator::{KeyComparator, KeyOrder, bytes_at};
 use crate::key::{Direction, SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Node;
+use crate::memtable::scan::key_range::KeyRange;
 
-/// A position between entries. It owns a copy of its key, so later damage of the table does not
-/// move it.
+/// A position between entries. It has its own copy of the key, so later damage to the table does
+/// not move it.
 #[derive(Clone)]
 pub(crate) struct ScanBound {
     key: Box<[u8]>,
     sequence: SequenceNumber,
-    /// Among entries of this key and sequence number.
+    /// The place among entries with equal key and sequence number.
     revision: u32,
     side: Side,
     /// The first bytes of the key.
@@ -32,6 +31,7 @@ pub(crate) struct ScanBound {
 }
 
 impl ScanBound {
+    /// The position as a target of searches.
     #[inline(always)]
     pub(crate) fn target<'k>(&'k self, comparator: &KeyComparator) -> Target<'k> {
         match self.side {
@@ -42,7 +42,7 @@ impl ScanBound {
         }
     }
 
-    /// The position beside all revisions of a version of a key, on their far side in this
+    /// The position next to all revisions of a version of a key, on their far side in this
     /// direction.
     pub(crate) fn beside_version(
         way: Direction,
@@ -59,7 +59,7 @@ impl ScanBound {
         }
     }
 
-    /// The position right beside a stored entry, on its far side in this direction.
+    /// The position next to a stored entry, on its far side in this direction.
     pub(crate) fn beside(way: Direction, node: &Node<'_>) -> ScanBound {
         ScanBound {
             revision: node.revision(),
@@ -67,29 +67,29 @@ impl ScanBound {
         }
     }
 
-    /// The position before all versions of a key, or after them, on the far side in this direction.
+    /// The position next to all versions of a key, on their far side in this direction.
     pub(crate) fn beside_key(way: Direction, key: &[u8]) -> ScanBound {
         ScanBound::beside_version(way, key, way.pick((SequenceNumber::MAX, 0)))
     }
 
-    /// Whether all versions of the key are on one side, as `beside_key` leaves them.
+    /// Whether this position has the form of `beside_key(way, ..)`.
     pub(crate) fn is_beside_key(&self, way: Direction) -> bool {
         let beside = way.pick(((Side::Before, SequenceNumber::MAX), (Side::After, 0)));
         (self.side, self.sequence) == beside
     }
 
-    /// The key beside which the position is; none for the position before or after everything.
+    /// The key next to which the position is; none for the position before or after everything.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         (!self.is_extreme()).then_some(&*self.key)
     }
 
-    /// Whether this is before or after everything.
+    /// Whether this position is before or after everything.
     #[inline(always)]
     pub(crate) fn is_extreme(&self) -> bool {
         matches!(self.side, Side::Start | Side::End)
     }
 
-    /// The position on the other side of the adjacent entry.
+    /// The position on the other side of the entry next to it.
     pub(crate) fn across(&self) -> ScanBound {
         let side = match self.side {
             Side::Before => Side::After,
@@ -114,14 +114,14 @@ impl ScanBound {
         }
     }
 
-    /// Compares this position with another one.
+    /// Compares this position with another.
     pub(crate) fn order(&self, comparator: &KeyComparator, other: &ScanBound) -> Ordering {
         self.target(comparator)
             .order(comparator, &other.target(comparator))
     }
 
-    /// Whether this position is further in this direction than a key: than every one, or by the
-    /// first bytes of both.
+    /// Whether this position is further in this direction than a key, because it is beyond
+    /// everything, or by the first bytes of both keys. `false` if these do not decide.
     #[inline(always)]
     pub(crate) fn is_clearly_beyond(
         &self,
@@ -142,8 +142,7 @@ impl ScanBound {
         node.order(comparator, &self.target(comparator)).is_lt()
     }
 
-    /// The position of a bound, of keys or of versions: the one at which a range ends in this
-    /// direction.
+    /// The position at which a range with this bound ends in this direction.
     fn of(way: Direction, bound: Bound<Position<'_>>) -> ScanBound {
         let (side, (key, sequence)) = match bound {
             Bound::Included(position) => (way, position),
@@ -155,10 +154,10 @@ impl ScanBound {
     }
 }
 
-/// All versions of a key, or one of them.
+/// All versions of a key, or one version.
 type Position<'k> = (&'k [u8], Option<SequenceNumber>);
 
-/// What a walk may show: the entries between two positions.
+/// The entries that a walk may show: those between two positions.
 #[derive(Clone)]
 pub(crate) struct ScanBounds {
     pub(crate) lower: ScanBound,
@@ -181,63 +180,6 @@ impl ScanBounds {
     }
 }
 
-/// A range of keys: `..`, one of the standard ranges, or a pair of [`Bound`]s, over anything that
-/// is bytes.
-///
-/// ```
-/// use std::ops::Bound::{self, Excluded, Included, Unbounded};
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::scan::KeyRange;
-/// let table = MemTable::default();
-/// for (sequence, key) in (1..).zip(["a", "b", "c"]) {
-///     table.put(sequence, key.as_bytes(), b"")?;
-/// }
-/// fn count(table: &MemTable, range: impl KeyRange) -> usize {
-///     table.range(range).count()
-/// }
-/// let (a, b) = (vec![b'a'], vec![b'b']);
-/// assert_eq!(count(&table, ..), 3);
-/// assert_eq!(count(&table, "b"..), 2);
-/// assert_eq!(count(&table, .."b"), 1);
-/// assert_eq!(count(&table, ..=b"b"), 2);
-/// assert_eq!(count(&table, &a..&b), 1);
-/// assert_eq!(count(&table, a.as_slice()..=b.as_slice()), 2);
-/// assert_eq!(count(&table, (Excluded(a), Included(b))), 1);
-/// let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Included(b"b"), Unbounded);
-/// assert_eq!(count(&table, bounds), 2);
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub trait KeyRange {
-    /// The two bounds. An inverted range is empty.
-    fn key_bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>);
-}
-
-impl KeyRange for RangeFull {
-    fn key_bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        (Bound::Unbounded, Bound::Unbounded)
-    }
-}
-
-/// Implements [`KeyRange`] for standard ranges.
-macro_rules! key_ranges {
-    ($($range:ty),+) => {$(
-        impl<K: AsRef<[u8]>> KeyRange for $range {
-            fn key_bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-                (self.start_bound().map(K::as_ref), self.end_bound().map(K::as_ref))
-            }
-        }
-    )+};
-}
-
-key_ranges!(
-    Range<K>,
-    RangeFrom<K>,
-    RangeInclusive<K>,
-    RangeTo<K>,
-    RangeToInclusive<K>,
-    (Bound<K>, Bound<K>)
-);
-
 /// The scan bounds of all versions of the keys in a range.
 pub(crate) fn scan_bounds(range: &impl KeyRange) -> ScanBounds {
     let (start, end) = range.key_bounds();
@@ -259,7 +201,7 @@ pub(crate) fn version_bounds<K: AsRef<[u8]>>(
 
 /// The scan bounds of all keys that start with `prefix`, under bytewise order.
 pub(crate) fn prefix_bounds(prefix: &[u8]) -> ScanBounds {
-    // The first key after all of them: the last byte that has a larger one is that.
+    // The first key after all of them: the prefix up to its last byte below 255, plus 1 there.
     let last = prefix.iter().rposition(|&byte| byte != u8::MAX);
     let end = last.map(|last| [&prefix[..last], &[prefix[last] + 1]].concat());
     scan_bounds(&(

@@ -1,7 +1,6 @@
-//! Cursors: a walk together with its table, which is borrowed or shared.
+//! Cursors: a walk, with its table, which the cursor borrows or shares.
 //!
-//! See `walk` for the moves and their invariants. One thread at a time moves a cursor; tables may
-//! be written meanwhile.
+//! The moves are in `walk`. One thread at a time moves a cursor; tables may be written meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -12,13 +11,14 @@ use crate::error::Result;
 use crate::key::{Direction, SequenceNumber, Target};
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Operands;
-use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
+use crate::memtable::scan::bounds::scan_bounds;
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
+use crate::memtable::scan::key_range::KeyRange;
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 
-/// A position in a table that moves in both directions. Made by
-/// [`cursor`](crate::TableReader::cursor) and [`cursor_at`](crate::TableReader::cursor_at);
+/// A position in a table that moves in both directions, made by
+/// [`cursor`](crate::TableReader::cursor) and [`cursor_at`](crate::TableReader::cursor_at).
 /// [`owned`](Self::owned) gives it a share in the table.
 ///
 /// ```
@@ -44,7 +44,7 @@ pub struct Cursor<H: Handle, L: Visibility = Raw> {
     shows: PhantomData<L>,
 }
 
-/// A cursor that keeps its table alive: `'static`, `Send` and `Sync`.
+/// A cursor that keeps its table alive. It is `'static`, `Send` and `Sync`.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, OwnedCursor};
@@ -105,13 +105,13 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.set_bounds(scan_bounds(&range));
     }
 
-    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, instead of any
-    /// bounds, and not positioned. If the table has a prefix filter, a seek asks it first, and
+    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, in place of
+    /// any bounds, and not positioned. If the table has a prefix filter, a seek asks it first, and
     /// finds no entry if the filter says that no key has the prefix.
     ///
-    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::KeyOrder::Bytes)) these keys are
-    /// adjacent, and a move visits no others. In any other order they may be anywhere, and a move
-    /// passes the other keys, O(entries passed).
+    /// In the order of bytes ([`KeyOrder::Bytes`](crate::KeyOrder::Bytes)) these keys are adjacent,
+    /// and a move visits no others. In any other order they may be anywhere, and a move passes the
+    /// other keys, in O(entries passed).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -139,9 +139,9 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             .set_prefix(&self.handle.core().comparator, prefix.as_ref());
     }
 
-    /// The error of the last seek or step, until the next move. `Ok` if the cursor is on an entry,
-    /// past an end, or was not moved yet. Meant for wrappers whose own moves return nothing, such
-    /// as RocksDB's iterators.
+    /// The error of the last move, if it failed. `Ok` if the cursor is on an entry, past an end, or
+    /// was not moved yet. Meant for wrappers whose own moves return nothing, such as RocksDB's
+    /// iterators.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -178,9 +178,9 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 
     /// The number of stored entries that this cursor has looked at and not shown since it was made,
     /// in both directions: entries that are too new, deleted or covered, older versions of a key,
-    /// and entries that others replaced. What a search leads past is not looked at. The difference
-    /// between two calls tells how much the moves between them had to pass, by which an engine may
-    /// decide to flush a table full of deletes. O(1).
+    /// and replaced entries. Entries that a search jumps over are not counted. The difference
+    /// between two calls is the number of entries that the moves between them passed: from it an
+    /// engine may decide to flush a table full of deletes. O(1).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -215,13 +215,13 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     ///
     /// # Errors
     /// `Corruption` if the entry under the cursor was damaged meanwhile. The cursor stays there,
-    /// and the next step goes on along the entry's links.
+    /// and the next step follows the entry's links.
     #[inline]
     pub fn entry(&self) -> Result<Option<Entry<'_>>> {
         self.walk.entry(self.handle.core())
     }
 
-    /// Goes to the first entry shown whose user key is `key` or after it, and returns it.
+    /// Moves to the first entry shown whose user key is `key` or after it, and returns the entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -234,14 +234,14 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if damage hides the place; the next step goes on at the other side of the
+    /// `Corruption` if damage hides the place; the next step continues on the other side of the
     /// damage.
     #[inline]
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.seek_version(key, SequenceNumber::MAX)
     }
 
-    /// Goes to the first entry shown at or after (`key`, `sequence`), and returns it.
+    /// Moves to the first entry shown at or after (`key`, `sequence`), and returns the entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -265,7 +265,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             .seek_version(self.handle.core(), key.as_ref(), sequence)
     }
 
-    /// Goes to the last entry shown whose user key is `key` or before it, and returns it.
+    /// Moves to the last entry shown whose user key is `key` or before it, and returns the entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -285,11 +285,11 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.go_to(
             core,
             Direction::Backward,
-            &Target::behind_key(&core.comparator, key.as_ref()),
+            &Target::after_key(&core.comparator, key.as_ref()),
         )
     }
 
-    /// Goes to the last entry shown whose user key is before `key`, and returns it.
+    /// Moves to the last entry shown whose user key is before `key`, and returns the entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -311,7 +311,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.go_to(core, Direction::Backward, &target)
     }
 
-    /// Goes to the first entry shown, and returns it.
+    /// Moves to the first entry shown, and returns the entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -329,7 +329,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             .begin(self.handle.core(), Direction::Forward, None)
     }
 
-    /// Goes to the last entry shown, and returns it.
+    /// Moves to the last entry shown, and returns the entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -347,7 +347,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
             .begin(self.handle.core(), Direction::Backward, None)
     }
 
-    /// Goes to the next entry shown, and returns it.
+    /// Moves to the next entry shown, and returns the entry.
     ///
     /// ```
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
@@ -363,7 +363,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if damage hides the next entry; the next step goes on after the damage.
+    /// `Corruption` if damage hides the next entry; the next step continues after the damage.
     #[expect(
         clippy::should_implement_trait,
         reason = "a cursor moves both ways and is no iterator"
@@ -373,7 +373,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.step(self.handle.core(), Direction::Forward)
     }
 
-    /// Goes to the previous entry shown, and returns it.
+    /// Moves to the previous entry shown, and returns the entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -387,7 +387,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if damage hides the previous entry; the next step goes on before the damage.
+    /// `Corruption` if damage hides the previous entry; the next step continues before the damage.
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
         self.walk.step(self.handle.core(), Direction::Backward)
@@ -395,7 +395,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 }
 
 impl<'t, L: Visibility> Cursor<Borrowed<'t>, L> {
-    /// This cursor with a share in the table, from where it is: `'static`, `Send` and `Sync`.
+    /// This cursor with a share in the table, at the same place: `'static`, `Send` and `Sync`.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -438,8 +438,8 @@ impl<'t, L: Visibility> Cursor<Borrowed<'t>, L> {
 }
 
 impl<H: Handle> Cursor<H, AtSnapshot> {
-    /// The merge operands of the key under the cursor, newest first, and their base, as
-    /// [`get`](crate::TableReader::get) returns them; `None` if the cursor is not on a merge
+    /// The merge operands of the key under the cursor, newest first, with their base, as
+    /// [`get`](crate::TableReader::get) returns them. `None` if the cursor is not on a merge
     /// operand.
     ///
     /// ```

@@ -1,5 +1,5 @@
-//! Estimates of the size of a range: counted if it is small, else computed from the towers of the
-//! list.
+//! Estimates of the size of a range. A small range is counted; the size of a larger one is computed
+//! from the towers of the list.
 //!
 //! Any thread.
 
@@ -25,7 +25,7 @@ use crate::memtable::scan::bounds::ScanBounds;
 pub struct RangeStats {
     /// Number of entries: exact up to 64, with a standard error of about 1/8 above.
     pub entries: u64,
-    /// Bytes of their keys and values, computed from the mean of the table.
+    /// Bytes of keys and values of these entries, computed from the mean over the table.
     pub data_bytes: u64,
 }
 

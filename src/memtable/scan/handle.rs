@@ -1,4 +1,4 @@
-//! Handles: how cursors and ranges hold their table, by a borrow or by a share in it.
+//! Handles: a cursor or range holds its table by a borrow or by a share in it.
 //!
 //! Any thread.
 
@@ -9,7 +9,7 @@ use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use std::sync::Arc;
 
-/// How a cursor or range holds its table: [`Borrowed`] or [`Owned`]. Sealed.
+/// The way in which a cursor or range holds its table: [`Borrowed`] or [`Owned`]. Sealed.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait Handle {
-    /// What a range yields as an iterator: an [`Entry`], or [`EntryBytes`], which outlive the
+    /// The item of a range as an iterator: an [`Entry`], or [`EntryBytes`], which outlive the
     /// range.
     type Item;
 
@@ -37,7 +37,7 @@ pub trait Handle {
     #[expect(private_interfaces, reason = "sealed")]
     fn core(&self) -> &Core;
 
-    /// Takes a step of a range, and makes of its entry what is yielded.
+    /// Takes a step of a range, and makes the iterator's item of its entry.
     #[doc(hidden)]
     #[expect(private_bounds, reason = "sealed")]
     fn yielded<F>(&self, step: F) -> Option<Result<Self::Item>>
@@ -45,7 +45,7 @@ pub trait Handle {
         F: for<'a> FnOnce(&'a Core) -> Option<Result<Entry<'a>>>;
 }
 
-/// How a cursor or range holds its table if it borrows it.
+/// The handle of a cursor or range that borrows its table.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -58,8 +58,8 @@ pub trait Handle {
 #[derive(Debug, Clone, Copy)]
 pub struct Borrowed<'t>(pub(crate) &'t Arc<Core>);
 
-/// How an owned cursor or range holds its table: it shares ownership, so the table's memory stays
-/// as long as the cursor does.
+/// The handle of an owned cursor or range. It shares ownership of the table, so the table's memory
+/// lives at least as long as the cursor.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;

@@ -1,7 +1,8 @@
-//! Scans: cursors and ranges, and the entries that they show.
+//! Scans: cursors and ranges over a table, and which entries they show.
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod key_range;
 pub(crate) mod bounds;
 pub(crate) mod visibility;
 pub(crate) mod step_limit;
@@ -13,5 +14,6 @@ pub(crate) mod handle;
 pub(crate) mod cursor;
 pub(crate) mod tombstones;
 pub(crate) mod source;
+pub(crate) mod range_ends;
 pub(crate) mod range;
 pub(crate) mod estimate;

@@ -1,25 +1,16 @@
-//! Passes: one move of a walk in one direction, to the first entry that the walk shows. Of a run
-//! of adjacent entries a scan shows at most one.
+//! Passes: one move of a walk in one direction, to the first entry that the walk shows. A scan
+//! shows at most one entry of a run of adjacent entries. A run is the versions of one key, or,
+//! under the policy `Replace`, the entries with one key and one sequence number.
 //!
 //! ```text
 //!   a@9   m@5 r3   m@5 r2   m@5 r1   m@5 r0   z@2        a run of equals: r3 replaced the others
 //!   a@9   m@8      m@7      m@6      m@5      z@2        a run of versions of one key
 //!   <---- before   first             after --->          a few steps, then one search
 //! ```
-//! * VISIBILITY-1: of entries with equal keys and sequence numbers (policy `Replace`) a raw scan
-//!   shows the newest, in both directions.
-//! * VISIBILITY-2: a gap may have held a newer version of the entry after it, or what replaced that
-//!   entry. The entry is shown if every damaged entry of the gap is proved to have another key (or,
-//!   of equals, another sequence number), as a point read does it; else it stays hidden, and the
-//!   error that was reported stands for it.
-//! * VISIBILITY-3: a run of entries that are not shown takes a few steps and then one search to
-//!   pass.
-//! * VISIBILITY-4: a step verifies again whatever it reads of the entry that it leaves. Whether two
-//!   keys differ is decided by their hashes, which the walk keeps in its own memory.
-//! * VISIBILITY-5: a walk ends even under a comparator that contradicts itself, because `StepLimit`
-//!   bounds its steps.
-//! * VISIBILITY-6: a move counts the entries that it looks at and does not show in `hidden`. What a
-//!   search leads past is not looked at.
+//! * PASS-1: a gap may have had a newer version of the entry after it, or an entry that replaced
+//!   that entry. A scan shows the entry after the gap only if every damaged entry of the gap is
+//!   proved to have another key (or, for equals, another sequence number). Else it stays hidden,
+//!   and the error of the gap, which was reported, is its report too.
 //!
 //! Any thread.
 
@@ -29,7 +20,7 @@ use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Place, Result};
 use crate::key::{Direction, SequenceNumber, Side, Target};
 use crate::memtable::arena::node::{Node, Verified, bytes_of};
-use crate::memtable::arena::parked::Parked;
+use crate::memtable::arena::parked_node::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::read::newest::newest;
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
@@ -38,10 +29,10 @@ use crate::memtable::scan::step_limit::StepLimit;
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::tombstone::live::CoveringRun;
+use crate::tombstone::index::CoveringRun;
 use crate::tombstone::query::Question;
 
-/// Where a move ended: on an entry, at an end, or in a gap.
+/// The end of a move: on an entry, past the last entry, or in a gap.
 pub(super) type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;
 
 /// One move of a walk, in one direction of the list of its table.
@@ -51,17 +42,18 @@ pub(crate) struct Pass<'s, 'a> {
     pub(crate) visible: Visible,
     pub(crate) bounds: &'s ScanBounds,
     pub(crate) way: Direction,
-    /// Entries that the move has looked at and not shown (VISIBILITY-6).
+    /// Number of entries that the move has looked at and not shown. Entries that a search jumps
+    /// over are not counted.
     pub(crate) hidden: u64,
 }
 
-/// Steps over entries of one run before a search takes over (VISIBILITY-3).
+/// Steps over entries of one run before a search passes the rest of the run.
 const STEPS_MAX: u64 = 8;
 
-/// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
+/// The type of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// One key and one sequence number: the first replaced the others.
+    /// The entries with one key and one sequence number: the first has replaced the others.
     Equals,
     /// All versions of one key.
     Key,
@@ -75,8 +67,8 @@ impl<'a> Pass<'_, 'a> {
         read_ahead: &mut ReadAhead,
     ) -> Outcome<'a> {
         let comparator = &self.core.comparator;
-        // A walk that would begin outside its near bound begins at the bound, because damage
-        // outside does not concern it.
+        // A walk that would begin outside its near bound begins at the bound, so that it does not
+        // report damage outside.
         let near = self.bounds.end(self.way.opposite()).target(comparator);
         let is_outside = target.order(comparator, &near) == self.way.opposite().outward();
         let target = if is_outside { &near } else { target };
@@ -88,13 +80,14 @@ impl<'a> Pass<'_, 'a> {
         self.show(entry)
     }
 
+    /// The next entry shown after a shown one, inside the far bound.
     #[inline(never)]
     pub(crate) fn step_from(&mut self, from: &Parked) -> Outcome<'a> {
         let next = self.beyond(from)?;
         self.show(next)
     }
 
-    /// The first entry from a stored one on that is visible, inside the far bound.
+    /// The first visible entry from a stored one, if it is inside the far bound.
     #[inline]
     pub(crate) fn show(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
         let far = self.bounds.end(self.way);
@@ -102,7 +95,7 @@ impl<'a> Pass<'_, 'a> {
         Ok(entry.filter(|entry| far.is_extreme() || is_inside(self.core, *entry, far, self.way)))
     }
 
-    /// The first entry from `entry` on that is inside the near bound. Gaps outside it are passed.
+    /// The first entry from `entry` that is inside the near bound.
     #[cold]
     fn first_inside(&self, entry: Verified<'a>) -> Outcome<'a> {
         let back = self.way.opposite();
@@ -115,7 +108,7 @@ impl<'a> Pass<'_, 'a> {
         Ok(next)
     }
 
-    /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
+    /// Continues on the far side of a gap, strictly beyond it (WALK-1).
     #[cold]
     pub(crate) fn step_over_gap(&mut self, reported: &ReportedGap) -> Outcome<'a> {
         let (gap, way) = (reported.gap, self.way);
@@ -123,8 +116,8 @@ impl<'a> Pass<'_, 'a> {
         let entry = match self.search.verified(at) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(None),
-            // The far side of the gap was damaged since it was reported, so the walk goes on along
-            // its links.
+            // The entry at the far side was damaged after the gap was reported. The next step
+            // continues along its links.
             Err(corruption) => return Err(self.search.gap_at(at, corruption)),
         };
         if gap.before == gap.after {
@@ -151,28 +144,28 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the
-    /// walk has been there, and the gap was reported.
+    /// Whether a backward step from `near`, the first entry beyond a gap, found an entry or a gap
+    /// that is not before `near`, so that the walk has been there.
     #[cold]
     fn leads_back(&self, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
         let comparator = &self.core.comparator;
         let bound = ScanBound::beside(Direction::Forward, near.node());
         let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
         match found {
-            // Versions of the key before the gap are too new, and what could be seen may have stood
-            // in the gap, or in one after it.
+            // The versions of the key before the gap are too new; the visible one may have been in
+            // this gap or in a later one.
             Err(gap) if gap.after == self.search.sentinel => gap.before != self.search.sentinel,
             Err(gap) => {
                 gap.before == near.offset()
                     || matches!(self.search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
             }
-            // The version that could be seen stands after the gap.
+            // The visible version is after the gap.
             Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
         }
     }
 
-    /// The first entry from a stored one on that is visible, whatever the bounds. At a snapshot a
-    /// pass forward comes to the first version of a key.
+    /// The first visible entry from a stored one, inside or outside the bounds. At a snapshot a
+    /// forward pass comes here with the first version of a key.
     #[inline]
     pub(super) fn visible_from(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
         match (self.visible, self.way, entry) {
@@ -192,14 +185,14 @@ impl<'a> Pass<'_, 'a> {
                 let next = self.past_run(from, Run::Key)?;
                 self.moved_on(from, next)
             }
-            // An equal entry may have been inserted before this one after this one was shown.
+            // An entry that replaces this one may have been inserted before it after it was shown.
             Some(Run::Equals) => self.past_run(from, Run::Equals),
             None => self.adjacent_rarely(from.offset()),
         }
     }
 
-    /// The first stored entry at or after `entry`, where a gap ends, that may be shown next
-    /// (VISIBILITY-2).
+    /// The first stored entry at or after `entry`, the end of a gap, that may be shown next
+    /// (PASS-1).
     pub(super) fn after_gap(&mut self, gap: Gap, entry: Verified<'a>) -> Outcome<'a> {
         let Some(run) = self.run() else {
             return Ok(Some(entry));
@@ -211,7 +204,7 @@ impl<'a> Pass<'_, 'a> {
         self.past_run(&Parked::new(&entry), run)
     }
 
-    /// The first entry from a stored one on that a snapshot sees.
+    /// The first entry that a snapshot sees, from a stored one.
     fn seen_from(&mut self, snapshot: SequenceNumber, entry: Option<Verified<'a>>) -> Outcome<'a> {
         let (mut next, mut limit) = (entry, StepLimit::default());
         while let Some(entry) = next {
@@ -246,8 +239,8 @@ impl<'a> Pass<'_, 'a> {
         Ok(None)
     }
 
-    /// The newest visible version of the key of `entry`, its oldest version. That takes a search
-    /// unless the entry before has another key or is newer than the snapshot.
+    /// The newest visible version of the key of `entry`, where `entry` is the oldest. This takes a
+    /// search unless the entry before it has another key or is newer than the snapshot.
     fn newest(&self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
         let is_alone = match self.search.prev(entry.offset()) {
             Ok(Some(before)) => {
@@ -263,7 +256,7 @@ impl<'a> Pass<'_, 'a> {
         newest(self.core, self.search, entry.key(), snapshot)
     }
 
-    /// Whether a visible entry is shown: it is no tombstone and no tombstone covers it.
+    /// Whether a visible entry is shown: it is no tombstone, and no range tombstone covers it.
     fn shows(&self, snapshot: SequenceNumber, entry: &Verified<'_>) -> Result<bool, Gap> {
         if entry.kind().is_point_delete() {
             return Ok(false);
@@ -279,8 +272,8 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// The next stored entry that may be shown after a hidden key: beyond the whole interval of its
-    /// tombstone if that is newer than every entry that the snapshot sees, else beyond the key.
+    /// The next stored entry that may be shown after a hidden key: the first beyond the interval of
+    /// its range tombstone, if that is newer than all entries there, or else beyond the key.
     fn beyond_hidden(&mut self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
         let mut run = CoveringRun::default();
         let (core, question) = (self.core, Question::new(entry.key(), snapshot));
@@ -298,7 +291,7 @@ impl<'a> Pass<'_, 'a> {
         )
     }
 
-    /// The runs of which the walk shows one entry each, if there may be any.
+    /// The type of the runs of which this walk shows one entry each, if the table may have any.
     #[inline(always)]
     fn run(&self) -> Option<Run> {
         match self.visible {
@@ -307,7 +300,7 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// The entry beside this one.
+    /// The next entry in this direction.
     #[inline(always)]
     fn adjacent(&self, at: u32) -> Outcome<'a> {
         match self.way {
@@ -326,7 +319,7 @@ impl<'a> Pass<'_, 'a> {
         Target::new(&self.core.comparator, key, sequence)
     }
 
-    /// The first entry at or after a position, or the last one before it.
+    /// The first entry at or after a position, or, backward, the last one before it.
     fn find(&self, way: Direction, target: &Target<'_>) -> Outcome<'a> {
         match way {
             Direction::Forward => self.search.find_at_or_after(target),
@@ -334,14 +327,14 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// The entry that a walk is on, verified again (VISIBILITY-4).
+    /// The entry that a walk is on, verified again (WALK-2).
     #[inline]
     pub(crate) fn resumed(&self, from: &Parked) -> Result<Verified<'a>, Gap> {
         from.verify(&self.search.view)
             .map_err(|corruption| self.search.gap_at(from.offset(), corruption))
     }
 
-    /// Whether another entry belongs to the run of `from`.
+    /// Whether another entry is in the run of `from`.
     #[inline]
     fn are_of_one_run(&self, run: Run, from: &Parked, other: &Verified<'a>) -> Result<bool, Gap> {
         if run == Run::Equals && other.node().sequence() != from.sequence() {
@@ -356,7 +349,7 @@ impl<'a> Pass<'_, 'a> {
             .are_equal(self.resumed(from)?.key(), other.key()))
     }
 
-    /// The position beside the run that an entry belongs to, on its far side.
+    /// The position next to the run of an entry, on its far side.
     fn position_past<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
         let sequence = match run {
             Run::Key => self.way.pick((SequenceNumber::MAX, 0)),
@@ -367,8 +360,7 @@ impl<'a> Pass<'_, 'a> {
             .pick((before, before.with_revision(0).with_side(Side::After)))
     }
 
-    /// The first entry after a run, or the last one before it: a few steps, then a search
-    /// (VISIBILITY-3).
+    /// The next entry in this direction beyond the run of `from`: takes a few steps, then a search.
     #[inline(never)]
     fn past_run(&mut self, from: &Parked, run: Run) -> Outcome<'a> {
         let mut at = from.offset();
@@ -384,8 +376,7 @@ impl<'a> Pass<'_, 'a> {
         self.find(self.way, &self.position_past(run, &self.resumed(from)?))
     }
 
-    /// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry`
-    /// (VISIBILITY-2).
+    /// The entry after a gap, if no damaged entry in the gap can be in the run of `entry` (PASS-1).
     #[cold]
     fn past_gap(&self, gap: Gap, entry: &Verified<'a>, run: Run) -> Outcome<'a> {
         self.search.past_gap(gap, |key, sequence| {
@@ -394,10 +385,10 @@ impl<'a> Pass<'_, 'a> {
         })
     }
 
-    /// The entry of the run of `entry` that is furthest in this direction: a few steps, then a
-    /// search (VISIBILITY-3). A gap behind it whose entries are proved not to belong to the run is
-    /// left to the next step (VISIBILITY-2). If both a step and the search meet a gap, that of the
-    /// step is reported.
+    /// The entry of the run of `entry` that is furthest in this direction: takes a few steps, then
+    /// a search. If the run ends at a gap of which no entry can be in the run (PASS-1), the next
+    /// step reports that gap. If both a step and the search meet a gap, the gap of the step is
+    /// reported.
     pub(super) fn furthest_of_run(
         &mut self,
         entry: Verified<'a>,
@@ -430,7 +421,7 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// A gap without sides, after which the walk cannot go on.
+    /// A gap without sides, after which the walk cannot continue.
     #[cold]
     pub(crate) fn no_way(&self, corruption: Corruption) -> Gap {
         Gap {
@@ -440,8 +431,8 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a
-    /// damaged key. So each move must lead further in the order of the keys as read.
+    /// Checks, with 0 protection bytes, that a move leads further in the order of the keys as read.
+    /// Such keys are not verified, and a scan that searches for a damaged key could loop.
     #[inline(always)]
     fn moved_on(&self, from: &Parked, to: Option<Verified<'a>>) -> Outcome<'a> {
         let Some(next) = to.filter(|_| self.search.view.width.bytes == 0) else {
@@ -464,7 +455,7 @@ impl<'a> Pass<'_, 'a> {
     }
 }
 
-/// Whether an entry lies before the bound at which a walk in this direction ends.
+/// Whether an entry is before the bound at which a walk in this direction ends.
 #[inline(never)]
 pub(crate) fn is_inside(core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) -> bool {
     far.is_after(&core.comparator, entry.node()) == (way == Direction::Forward)

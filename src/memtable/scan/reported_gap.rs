@@ -1,4 +1,4 @@
-//! Gaps that a walk has reported, and what it knows of their sides (WALK-1).
+//! A gap that a walk has reported, with the positions of both its sides (WALK-1).
 //!
 //! Plain data; any thread.
 
@@ -8,9 +8,9 @@ use crate::key::Direction;
 use crate::memtable::scan::bounds::ScanBound;
 use crate::memtable::skiplist::search::{Gap, Search};
 
-/// A gap that was reported, and the positions of both its sides: whatever becomes of the entries
-/// there, the walk knows what it has reported. A position is missing if the entry beside the gap no
-/// longer verified.
+/// A gap that was reported, and the positions of both its sides. They are copies, so later damage
+/// to the entries there does not change what the walk has reported. A position is missing if the
+/// entry next to the gap did not verify.
 ///
 /// ```text
 ///   a@9   [ damaged ]   c@4
@@ -24,12 +24,12 @@ pub(crate) struct ReportedGap {
 }
 
 impl ReportedGap {
-    /// A gap with the positions of the entries beside it, as far as these verify.
+    /// A gap with the positions of the entries next to it, as far as these verify.
     #[cold]
     #[inline(never)]
     pub(crate) fn around(search: &Search<'_>, gap: Gap) -> ReportedGap {
         let side = |node: u32, way: Direction| match search.verified(node) {
-            // With one entry on both sides damage hides which range tombstone covers its key.
+            // One entry on both sides: damage hides which range tombstone covers the entry's key.
             Ok(Some(entry)) if gap.before == gap.after => {
                 Some(ScanBound::beside_key(way.opposite(), entry.key()))
             }

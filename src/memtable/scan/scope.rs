@@ -1,4 +1,4 @@
-//! Scopes: which entries a walk may show, and the list that it reads them from.
+//! Scopes: which entries a walk may show, and how it opens the list that has them.
 //!
 //! Any thread; lock-free.
 
@@ -8,9 +8,9 @@ use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Result};
 use crate::key::Direction;
 use crate::memtable::arena::arena::Frame;
-use crate::memtable::arena::control::Head;
+use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::node::Verified;
-use crate::memtable::arena::parked::Parked;
+use crate::memtable::arena::parked_node::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::scan::bounds::ScanBounds;
 use crate::memtable::scan::pass::Pass;
@@ -18,14 +18,14 @@ use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 
-/// Which entries a walk may show. Apart from what a step changes, so that a step keeps these values
-/// in registers.
+/// The entries that a walk may show. A step does not change these values, so they are apart from
+/// those that it changes, and stay in registers.
 pub(crate) struct Scope {
     pub(crate) visible: Visible,
     pub(crate) bounds: ScanBounds,
-    /// What all keys shown start with, in prefix mode.
+    /// In prefix mode, the prefix of all keys shown.
     pub(crate) prefix: Option<Box<[u8]>>,
-    /// The table's checked values as of the last seek.
+    /// The table's checked values, as read by the last seek.
     pub(crate) kept: Option<Frame>,
 }
 
@@ -41,7 +41,7 @@ impl Scope {
         })
     }
 
-    /// The table's list, opened with the values kept from the last seek, or anew.
+    /// The table's list, opened with the values kept from the last seek, or with values read now.
     #[inline]
     pub(crate) fn search<'a>(&self, core: &'a Core) -> Result<Search<'a>, Corruption> {
         self.list(core).map_or_else(|| core.point_search(), Ok)
@@ -65,29 +65,35 @@ impl Scope {
         }
     }
 
-    /// Whether the entry after a shown one is shown, too: at a snapshot, if it is the first version
-    /// of another key that is visible and no tombstone. `false` if deciding takes more.
+    /// Whether the entry after a shown one is shown, too. At a snapshot it must be visible, no
+    /// tombstone, and of another key. `false` if the two entries do not decide.
     #[inline(always)]
-    pub(crate) fn shows_neighbour(&self, core: &Core, stand: &Parked, next: &Verified<'_>) -> bool {
+    pub(crate) fn shows_neighbour(
+        &self,
+        core: &Core,
+        parked: &Parked,
+        next: &Verified<'_>,
+    ) -> bool {
         let Visible::At(snapshot) = self.visible else {
             return true;
         };
         let is_seen = next.node().sequence() <= snapshot && !next.kind().is_point_delete();
-        let differs = core.comparator.equality() == KeyEquality::Bytes && stand.has_other_key(next);
-        is_seen && (differs || self.has_other_key(core, stand, next.key()))
+        let differs =
+            core.comparator.equality() == KeyEquality::Bytes && parked.has_other_key(next);
+        is_seen && (differs || self.has_other_key(core, parked, next.key()))
     }
 
-    /// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
+    /// Whether the entry that a walk is on still verifies and has another key (WALK-2).
     #[inline(never)]
-    fn has_other_key(&self, core: &Core, stand: &Parked, key: &[u8]) -> bool {
+    fn has_other_key(&self, core: &Core, parked: &Parked, key: &[u8]) -> bool {
         let entry = self
             .list(core)
-            .and_then(|search| stand.verify(&search.view).ok());
+            .and_then(|search| parked.verify(&search.view).ok());
         entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
     }
 
-    /// Whether a step in this direction from a node keeps the order: by the image of its key, if
-    /// that was compared last, or by both nodes.
+    /// Whether a step in this direction from `at` to `next` keeps the order: by the images of both
+    /// keys, if that of `at` is in `compared`, or else by both nodes.
     #[inline(always)]
     pub(crate) fn come_in_order(
         &self,
@@ -102,7 +108,7 @@ impl Scope {
         is_clear || self.are_in_order(core, at, next.offset(), way)
     }
 
-    /// Whether a step in this direction between two nodes of the list keeps their order.
+    /// Whether a step in this direction between two nodes keeps the order, compared by whole keys.
     #[inline(never)]
     fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Direction) -> bool {
         let (left, right) = way.pick(((to, at), (at, to)));
@@ -110,7 +116,7 @@ impl Scope {
             .is_some_and(|search| search.are_in_order(left, right))
     }
 
-    /// Moves the read-ahead, which is due, after a step to a node.
+    /// Moves the read-ahead after a step to a node.
     #[inline(never)]
     pub(crate) fn read_on(&self, core: &Core, read_ahead: &mut ReadAhead, to: u32, way: Direction) {
         if let Some(search) = self.list(core) {

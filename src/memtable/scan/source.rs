@@ -1,10 +1,10 @@
-//! Sorted sources: what a merging cursor of an engine merges. A table is such a source, and an
+//! Sorted sources: the inputs of an engine's merging cursor. A table is such a source, and an
 //! engine's files can be.
 //!
 //! ```text
 //!   a@9  a@4  b@7  d@2  d@1        user keys ascend, the versions of each descend
 //!        ^
-//!        where the source stands   every move returns the entry that it leads to, or none past an end
+//!        position of the source    a move returns the entry that it leads to, or none past an end
 //! ```
 //! One thread at a time moves a source.
 
@@ -12,13 +12,14 @@
 
 use crate::comparator::Comparator;
 use crate::error::Result;
-use crate::key::{Kind, SequenceNumber};
+use crate::key::SequenceNumber;
+use crate::kind::Kind;
 use crate::memtable::scan::cursor::OwnedCursor;
 use crate::memtable::scan::tombstones::each_tombstone;
-use crate::tombstone::live::CoveringRun;
+use crate::tombstone::index::CoveringRun;
 use crate::tombstone::query::Question;
 
-/// Where a sorted source stands: an entry without its value.
+/// The entry that a sorted source is on, without its value.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -45,18 +46,18 @@ pub struct SourceKey<'s> {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Cover<'s> {
-    /// Its sequence number.
+    /// The sequence number of the tombstone.
     pub sequence: SequenceNumber,
-    /// If known, keys around the one that was asked for, start to end (exclusive), which tombstones
-    /// of this number or newer ones of the same source cover as well. A cursor passes them in older
+    /// If known, an interval around the key, start to end (exclusive), that tombstones of this
+    /// source with this number or newer ones cover whole. A cursor passes the interval in older
     /// sources by one seek.
     pub span: Option<(&'s [u8], &'s [u8])>,
     /// Whether every visible entry of this source in the span is older than the tombstone, so that
-    /// a cursor passes them by a seek, too. `false` if that is not known.
+    /// a cursor passes these entries by a seek, too. `false` if unknown.
     pub hides_own: bool,
 }
 
-/// Where a sorted source is to go.
+/// A move of a sorted source.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -79,10 +80,10 @@ pub enum SourceMove<'k> {
     Last,
     /// To the next entry.
     Next,
-    /// To the entry before.
+    /// To the previous entry.
     Prev,
     /// To the first entry at or after a key and a sequence number: the newest version of the key up
-    /// to that number, or else the newest one of the next key.
+    /// to that number, or else the newest version of the next key.
     Seek(&'k [u8], SequenceNumber),
     /// To the last entry whose user key is this one or before it.
     SeekForPrev(&'k [u8]),
@@ -90,14 +91,16 @@ pub enum SourceMove<'k> {
     SeekBefore(&'k [u8]),
 }
 
-/// A sorted source of entries: a table, a table file, all files of a level. User keys ascend, the
-/// versions of a key descend. The merging cursor and the compactions of `paranoid-set` merge such
-/// sources, and `paranoid-sst` has one of a table file.
+/// A sorted source of entries: a table, a table file, all files of a level. User keys ascend, and
+/// the versions of a key descend. The merging cursor and the compactions of `paranoid-set` merge
+/// such sources, and `paranoid-sst` makes one of a table file.
 ///
-/// A move that fails returns its error once; the next one goes on at the other side of what could
-/// not be read, or stands past the end if nothing is known to be there. A step leads strictly on, a
-/// seek never to the wrong side of its key: the merging cursor and the compactions check that, and
-/// return `InvalidArgument` with the place of a source that does not.
+/// A move that fails returns its error once. The next move continues on the other side of the part
+/// that could not be read, or ends past an end if no entry is known to be there.
+///
+/// A step leads strictly forward or backward, and a seek never to the wrong side of its key. The
+/// merging cursor and the compactions check both, and return `InvalidArgument` with the place of a
+/// source that breaks one.
 ///
 /// ```
 /// use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
@@ -139,24 +142,24 @@ pub trait SortedSource: Send {
     /// Makes a move, and returns the entry that it leads to.
     ///
     /// # Errors
-    /// What could not be read.
+    /// Those of reading the source.
     fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>>;
 
-    /// Clears the buffer and copies the value of the entry into it on which the source stands; the
-    /// copy is verified. Called only while it stands on one.
+    /// Clears the buffer, and copies the value of the entry that the source is on into the buffer.
+    /// The copy is verified. Called only while the source is on an entry.
     ///
     /// # Errors
-    /// What could not be read.
+    /// Those of reading the source.
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()>;
 
     /// Passes start, end and sequence number of every range tombstone to `take`, in any order. The
-    /// source stands where it stood.
+    /// source stays on its entry.
     ///
     /// # Errors
-    /// What could not be read, and errors of `take`.
+    /// Those of reading the source, and errors of `take`.
     #[expect(
         clippy::type_complexity,
-        reason = "a name for it would be one more to be known"
+        reason = "a name for this type would be one more name to learn"
     )]
     fn range_tombstones(
         &mut self,
@@ -164,11 +167,11 @@ pub trait SortedSource: Send {
     ) -> Result<()>;
 
     /// The newest range tombstone up to `snapshot` that covers `key` in this order of keys. The
-    /// answer does not depend on where the source stands. O(range tombstones), unless a source has
-    /// its own.
+    /// answer does not depend on the source's position. O(range tombstones); a source with an index
+    /// replaces this method.
     ///
     /// # Errors
-    /// What could not be read.
+    /// Those of reading the source.
     fn cover(
         &mut self,
         order: &dyn Comparator,
@@ -188,21 +191,21 @@ pub trait SortedSource: Send {
         }))
     }
 
-    /// Whether there may be versions of `key`: what a filter says. Point reads ask it first.
+    /// Whether the source may have versions of `key`, according to its filter. Point reads ask this
+    /// first.
     ///
     /// # Errors
-    /// What could not be read.
+    /// Those of reading the source.
     fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
         let _ = key;
         Ok(true)
     }
 }
 
-/// All versions of a table as a source. Whether a key is covered, and how far, is asked of the
-/// table's index.
+/// All versions of a table as a source. The table's index answers whether a key is covered.
 pub(crate) struct TableSource {
     cursor: OwnedCursor,
-    /// The interval of the tombstone that was asked for last.
+    /// The interval of the tombstone that `cover` found last.
     run: CoveringRun,
 }
 

@@ -1,4 +1,4 @@
-//! The number of steps that a walk may take, so that each walk ends (VISIBILITY-5).
+//! The limit of steps that a walk may take, so that each walk ends (WALK-3).
 //!
 //! One thread.
 
@@ -7,21 +7,21 @@
 use crate::error::{Corruption, Place, Result};
 use crate::memtable::core::Core;
 
-/// Steps that every walk may take, however small its table.
+/// Number of steps that every walk may take, however small its table is.
 const STEPS_SPARE: u64 = 64;
 
-/// The number of steps that a walk may take (VISIBILITY-5): a few more than twice the number of
-/// entries. Under a consistent comparator a walk takes at most one step per entry and one per gap.
+/// Counts the steps of a walk, and allows a few more than twice the number of entries. Under a
+/// consistent comparator a walk takes at most one step for each entry and one for each gap.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StepLimit {
     pub(crate) taken: u64,
-    /// Entries of the table as last counted.
+    /// Number of entries of the table, as last counted.
     entries: u64,
 }
 
 impl StepLimit {
-    /// Counts a step, and fails once there were too many. The table's entries are counted only when
-    /// the limit is reached, in O(shards).
+    /// Counts a step, and fails after too many. It counts the table's entries only when the limit
+    /// is reached, in O(shards).
     #[inline]
     pub(crate) fn count(&mut self, core: &Core) -> Result<(), Corruption> {
         self.taken += 1;

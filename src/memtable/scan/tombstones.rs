@@ -1,10 +1,10 @@
 //! The range tombstones of a table as fragments. Each tombstone is read from its list and copied,
 //! and the copy is verified. A frozen table keeps the fragments of a snapshot that sees every
-//! tombstone; they are copied and verified.
+//! tombstone; a call copies these and verifies the copy.
 //!
 //! ```text
 //!   list        [a, g) @ 3   [c, k) @ 7   [m, p) @ 9
-//!   at 8        a--c 3   c--k 7                         one number a fragment: the newest that the snapshot sees
+//!   at 8        a--c 3   c--k 7               each with the newest number that the snapshot sees
 //! ```
 //! Any thread; the list may be written meanwhile.
 
@@ -31,11 +31,11 @@ pub(crate) fn each_tombstone(
     while let Some(entry) = next {
         next = next_of(&search, entry.offset())?;
         copy_verified(&entry, search.view.width, &mut end)?;
-        // The table accepts only tombstones whose start is before their end, so a key was damaged
-        // or the comparator changed.
-        let is_behind =
+        // The table accepts only tombstones whose start is before their end, and the list has them
+        // in the order of their starts. So a key was damaged, or the comparator changed.
+        let is_out_of_order =
             |next: Verified<'_>| core.comparator.compare(entry.key(), next.key()).is_gt();
-        if core.comparator.compare(entry.key(), &end).is_ge() || next.is_some_and(is_behind) {
+        if core.comparator.compare(entry.key(), &end).is_ge() || next.is_some_and(is_out_of_order) {
             return Err(misplaced(entry.offset(), entry.node().sequence()).into());
         }
         take(&entry, &end, &search.view)?;
@@ -59,14 +59,14 @@ pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<
     Ok(fragmenter.finish())
 }
 
-/// The entry after `at`, for passes that stop at the first gap.
+/// The entry after `at`; a gap is an error.
 #[inline]
 pub(crate) fn next_of<'a>(
     search: &Search<'a>,
     at: u32,
 ) -> Result<Option<Verified<'a>>, Corruption> {
     let next = search.next(at).map_err(|gap| gap.corruption)?;
-    // A step that stays in place would never end.
+    // A link from a node to itself would make the loop of the caller endless.
     match next {
         Some(entry) if entry.offset() == at => {
             Err(Corruption::new(Place::Order, bytes_of(at), 0, 0))

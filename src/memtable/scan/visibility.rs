@@ -1,9 +1,9 @@
-//! Visibilities: whether a scan shows all entries as stored, or what a snapshot sees.
+//! Visibilities: a scan shows either all entries as stored, or what a snapshot sees.
 //!
 //! ```text
 //!   stored      a@9  a@5  b@7d  c@4 c@2          d = delete, and a range delete [c, d) @ 3
 //!   raw         a@9  a@5  b@7d  c@4 c@2
-//!   snapshot 8       a@5        c@4              newest version <= 8 of each key that is not deleted
+//!   snapshot 8       a@5        c@4              newest version <= 8 of each key, if not deleted
 //! ```
 //!
 //! Any thread.
@@ -35,12 +35,12 @@ use crate::memtable::core::Core;
 pub trait Visibility: sealed::Marker {}
 
 pub(crate) mod sealed {
-    /// What no other crate implements.
+    /// Seals [`Visibility`](super::Visibility): no other crate can implement this trait.
     pub trait Marker {}
 }
 
-/// Shows every version of every key; range tombstones are not applied. Flushes and merges read
-/// this.
+/// Shows every version of every key, and does not apply range tombstones. Flushes and merges use
+/// it.
 ///
 /// ```
 /// use paranoid_memtable::{Cursor, Kind, MemTable};
@@ -54,8 +54,8 @@ pub(crate) mod sealed {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Raw;
 
-/// Shows what a snapshot sees: the newest visible version of each key, deletes and range deletes
-/// applied.
+/// Shows what a snapshot sees: the newest visible version of each key, with deletes and range
+/// deletes applied.
 ///
 /// ```
 /// use paranoid_memtable::{Cursor, MemTable};
@@ -73,17 +73,17 @@ impl<L: sealed::Marker> Visibility for L {}
 impl sealed::Marker for Raw {}
 impl sealed::Marker for AtSnapshot {}
 
-/// What a walk shows. A value and not a type, so that walks are compiled in this crate; callers
-/// compile only the step to an adjacent entry.
+/// The entries that a walk shows. This is a value and no type parameter, so walks are compiled in
+/// this crate and not in the caller's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Visible {
     All,
-    /// What a snapshot sees, by the largest sequence number that it sees.
+    /// The entries that a snapshot sees; the number is the largest that it sees.
     At(SequenceNumber),
 }
 
 impl Visible {
-    /// Whether two adjacent entries decide visibility for steps in this direction.
+    /// Whether a step in this direction can decide visibility by the two adjacent entries alone.
     #[inline(always)]
     pub(crate) fn is_plain(self, core: &Core, way: Direction) -> bool {
         match self {
@@ -92,7 +92,8 @@ impl Visible {
         }
     }
 
-    /// The newest and the oldest version of its key that a shown entry represents.
+    /// The newest and the oldest version that a shown version represents: itself, or at a snapshot
+    /// all versions of its key.
     #[inline(always)]
     pub(crate) fn extent(self, sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
         match self {

@@ -1,34 +1,31 @@
-//! Walks: a place in a table that moves both ways, without a borrow of the table.
+//! Walks: a position in a table that moves both ways, without a borrow of the table.
 //!
 //! ```text
-//!             seek, begin                 advance, go
+//!             go_to, begin                   step
 //!   Nowhere ---------------------> At(entry) <------+
-//!      ^                            |   |  damage   |  goes on strictly beyond the gap
-//!      +----- ran off an end -------+   +--> Gap --+
-//!   Failed(error): as Nowhere, where damage hides every way on
-//! ```
+//!      ^                            |   |  damage   |  continues strictly beyond the gap
+//!      +----- past an end ----------+   +--> Gap ---+
+//!   Failed(error): as Nowhere, after damage that left no way to continue
 //!
-//! ```text
-//!   arrive   position, or near bound -> find ----------------------------> show
-//!   fast     entry ---------------> neighbour, if the two alone tell that it is shown
-//!   slow     entry ---------------> visibility ----> show
-//!            gap ----------------> its far side, strictly beyond it -----> show
-//!   show     visibility ----> inside the far bound
+//!   go_to       position, or near bound -> search -------------------> show
+//!   step_fast   entry -> neighbour, if the two entries decide alone
+//!   step_slow   entry -> beyond it, and beyond its run --------------> show
+//!               gap ---> its far side, strictly beyond it -----------> show
+//!   show        the first visible entry from here, if inside the far bound
 //! ```
-//! * WALK-1: a walk reports a gap once and keeps the positions of both its sides in its own memory;
-//!   the next step goes on at the other side, strictly beyond what was reported.
-//! * WALK-2: a walk that is not positioned has no entry, and steps do not move it. A damaged
-//!   control block makes a walk so.
-//! * WALK-3: a step never shows an entry twice; entries inserted after the walk are not shown,
-//!   those before it may be.
-//! * WALK-4: a call returns only what it has verified itself: a move the entry that it led to,
-//!   `entry` the one that the walk is parked on. From the node that it leaves a step uses only the
-//!   link, whose tag is bound to the node, and the key, which it verifies again where the key
-//!   decides.
-//! * WALK-5: however a comparator lies, a walk in one direction ends (`StepLimit`).
+//! * WALK-1: a walk reports a gap once, and keeps the positions of both its sides in its own
+//!   memory. The next step continues on the other side, strictly beyond what was reported.
+//! * WALK-2: a call returns only an entry that it has verified itself. From the node that it leaves
+//!   a step uses only the link, whose tag is bound to the node, and the key. It verifies the key
+//!   again, unless the keys' hashes, which the walk keeps in its own memory, decide.
+//! * WALK-3: a walk in one direction ends under every comparator, because a `StepLimit` counts its
+//!   steps.
 //!
-//! Every call is given the table that the walk was made for. Cursors and ranges hold a walk
-//! together with its table, which they borrow or share.
+//! A step never shows an entry twice. Entries that are inserted where the walk has been are not
+//! shown; entries that are inserted further on may be.
+//!
+//! The caller passes the table that the walk was made for to every call. Cursors and ranges have a
+//! walk and its table, which they borrow or share.
 //!
 //! One thread at a time moves a walk; tables may be written meanwhile. Steps are expected O(1),
 //! seeks O(log n).
@@ -38,49 +35,48 @@
 use crate::comparator::{KeyComparator, KeyOrder};
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Direction, Kind, SequenceNumber, Side, Target};
-use crate::memtable::arena::parked::Parked;
+use crate::key::{Direction, SequenceNumber, Side, Target};
+use crate::kind::Kind;
+use crate::memtable::arena::parked_node::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds, scan_bounds};
-use crate::memtable::scan::pass::Run;
+use crate::memtable::scan::pass::{Outcome, Run, is_inside};
+use crate::memtable::scan::reported_gap::ReportedGap;
+use crate::memtable::scan::scope::Scope;
+use crate::memtable::scan::step_limit::StepLimit;
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 
-use crate::memtable::scan::pass::{Outcome, is_inside};
-use crate::memtable::scan::reported_gap::ReportedGap;
-use crate::memtable::scan::scope::Scope;
-use crate::memtable::scan::step_limit::StepLimit;
-
-/// A place that moves both ways.
+/// A position in a table that moves both ways.
 pub(crate) struct Walk {
     pub(crate) scope: Scope,
     pub(crate) state: State,
-    /// The direction of the last slow step, and the number of slow steps in that direction.
+    /// The direction of the last slow step, and the count of slow steps in that direction.
     heading: (Direction, StepLimit),
-    /// How far memory was prefetched.
+    /// How far ahead memory was prefetched.
     read_ahead: ReadAhead,
-    /// The node that order checks have come to, and the image of its key, which was verified.
+    /// The node that the order check compared last, and the image of its verified key.
     compared: (u32, u64),
-    /// The position of a seek that met damage, until the walk has passed it.
+    /// After a seek that met damage: its position, until a forward step has come to it.
     sought: Option<Box<ScanBound>>,
-    /// Entries that the walk has passed without showing them.
+    /// Number of entries that the walk has looked at and not shown.
     pub(crate) hidden: u64,
 }
 
-/// The place of a walk.
+/// The position of a walk.
 #[derive(Clone)]
 pub(crate) enum State {
+    /// Not positioned: there is no entry, and a step does not move the walk.
     Nowhere,
     At(Parked),
     Gap(Box<ReportedGap>),
-    /// Not positioned, because of damage outside of a gap (WALK-2).
+    /// Not positioned, because of damage outside of a gap, as in a control word.
     Failed(Corruption),
 }
 
-/// What cursors and ranges ask of a walk.
 impl Walk {
     pub(crate) fn new(visible: Visible, bounds: ScanBounds) -> Self {
         Walk {
@@ -99,13 +95,13 @@ impl Walk {
         }
     }
 
-    /// Replaces the bounds, or the prefix. The walk is not positioned afterwards.
+    /// Replaces bounds and prefix by these bounds. The walk is not positioned afterwards.
     pub(crate) fn set_bounds(&mut self, bounds: ScanBounds) {
         (self.scope.bounds, self.scope.prefix) = (bounds, None);
         self.leave();
     }
 
-    /// Replaces the bounds, or the prefix, by this prefix. The walk is not positioned afterwards.
+    /// Replaces bounds and prefix by this prefix. The walk is not positioned afterwards.
     pub(crate) fn set_prefix(&mut self, comparator: &KeyComparator, prefix: &[u8]) {
         self.set_bounds(match comparator.key_order() {
             KeyOrder::Bytes => prefix_bounds(prefix),
@@ -133,29 +129,29 @@ impl Walk {
         matches!(self.state, State::At(_))
     }
 
-    /// The entry that the walk is on, verified again (WALK-4).
+    /// The entry that the walk is on, verified again (WALK-2).
     pub(crate) fn entry<'a>(&self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        let State::At(stand) = &self.state else {
+        let State::At(parked) = &self.state else {
             return Ok(None);
         };
         let Some(search) = self.scope.list(core) else {
             return Ok(None);
         };
-        Ok(Some(Entry::new(stand.verify(&search.view)?, &search.view)))
+        Ok(Some(Entry::new(parked.verify(&search.view)?, &search.view)))
     }
 
     /// The merge operands of the key that the walk is on, if its entry is one.
     pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
-        let State::At(stand) = &self.state else {
+        let State::At(parked) = &self.state else {
             return Ok(None);
         };
         let search = self.scope.search(core)?;
-        let entry = stand.verify(&search.view)?;
+        let entry = parked.verify(&search.view)?;
         let is_operand = entry.kind() == Kind::MERGE;
         is_operand.then(|| operands(core, entry)).transpose()
     }
 
-    /// Goes to the first entry shown at or after (`key`, `sequence`).
+    /// Moves to the first entry shown at or after (`key`, `sequence`).
     pub(crate) fn seek_version<'a>(
         &mut self,
         core: &'a Core,
@@ -172,7 +168,7 @@ impl Walk {
         };
         let shown = self.go_to(core, Direction::Forward, &target);
         let shown = shown.inspect_err(|_| self.sought = Some(place()))?;
-        // The only version of a key that is shown may be before the position.
+        // At a snapshot a key has one shown version, which may be before the position.
         let in_front = sequence < SequenceNumber::MAX
             && shown.is_some_and(|entry| {
                 entry.sequence() > sequence && core.comparator.are_equal(entry.user_key(), key)
@@ -184,7 +180,8 @@ impl Walk {
         }
     }
 
-    /// Goes to the first entry shown at or after a position, or to the last one before it.
+    /// Moves to the first entry shown at or after a position, or backward to the last one before
+    /// it.
     pub(crate) fn go_to<'a>(
         &mut self,
         core: &'a Core,
@@ -192,7 +189,7 @@ impl Walk {
         target: &Target<'_>,
     ) -> Result<Option<Entry<'a>>> {
         self.leave();
-        // The count of steps starts again, and the control block is read again.
+        // A seek counts steps from 0, and reads the table's checked values again.
         self.heading.1 = StepLimit::default();
         let search = core
             .point_search()
@@ -201,7 +198,7 @@ impl Walk {
         let mut pass = self.scope.pass(core, &search, way);
         let prefix = self.scope.prefix.as_ref();
         let is_absent =
-            prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
+            prefix.is_some_and(|prefix| core.filters.lacks_prefix(&search.view, prefix));
         let outcome = if is_absent {
             Ok(None)
         } else {
@@ -215,7 +212,7 @@ impl Walk {
         }
     }
 
-    /// Goes to the first entry of a walk in this direction, from a position or from the end of the
+    /// Moves to the first entry shown in this direction, from a position or from the end of the
     /// table.
     pub(crate) fn begin<'a>(
         &mut self,
@@ -242,7 +239,7 @@ impl Walk {
         }
     }
 
-    /// Takes one step of a walk without a prefix, and returns the entry that it leads to.
+    /// Takes one step without regard to the prefix, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn advance<'a>(
         &mut self,
@@ -255,7 +252,7 @@ impl Walk {
         }
     }
 
-    /// A step forward, compiled in this crate.
+    /// A step forward, compiled in this crate and not in the caller's.
     #[inline(never)]
     fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let fast = self.step_fast(core, Direction::Forward);
@@ -277,15 +274,15 @@ impl Walk {
         }
     }
 
-    /// Goes from `entry`, a version of a key on which the walk is, to the last one shown in this
-    /// direction. A snapshot sees one.
+    /// Moves from `entry`, on which the walk is, to the last version shown of its key in this
+    /// direction. A snapshot sees one version.
     pub(crate) fn go_to_last_version<'a>(
         &mut self,
         core: &'a Core,
         way: Direction,
         entry: Entry<'a>,
     ) -> Result<Option<Entry<'a>>> {
-        let (&State::At(stand), Visible::All) = (&self.state, self.scope.visible) else {
+        let (&State::At(parked), Visible::All) = (&self.state, self.scope.visible) else {
             return Ok(Some(entry));
         };
         let search = self
@@ -294,7 +291,7 @@ impl Walk {
             .or_else(|corruption| self.fail(corruption))?;
         let mut pass = self.scope.pass(core, &search, way);
         let last = pass
-            .resumed(&stand)
+            .resumed(&parked)
             .and_then(|entry| pass.furthest_of_run(entry, Run::Key));
         pass.way = way.opposite();
         if let Ok(last) = &last
@@ -303,7 +300,7 @@ impl Walk {
             return self.begin(core, way.opposite(), None);
         }
         let last = last.and_then(|last| pass.show(Some(last)));
-        // The range shows what it has passed here.
+        // These entries are not counted as hidden, because the range shows them later.
         self.settle(&search, 0, last)
     }
 
@@ -315,18 +312,18 @@ impl Walk {
         }
     }
 
-    /// The position from which a walk goes on after it has shown a version of a key.
+    /// The position from which a walk continues after it has shown a version of a key.
     #[inline]
     pub(crate) fn passed(&self, way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
         ScanBound::beside_version(way, key, way.pick(self.scope.visible.extent(sequence)))
     }
 
-    /// How far a walk in this direction has come: it is done with everything before the returned
+    /// How far a walk in this direction has come: it has passed everything before the returned
     /// position.
     #[cold]
     pub(crate) fn progress(&self, core: &Core, way: Direction) -> Result<ScanBound, Corruption> {
-        let stand = match &self.state {
-            State::At(stand) => stand,
+        let parked = match &self.state {
+            State::At(parked) => parked,
             State::Gap(reported) => {
                 return Ok(reported
                     .side(way)
@@ -336,32 +333,32 @@ impl Walk {
             State::Nowhere | State::Failed(_) => return Ok(ScanBound::extreme(way)),
         };
         let search = self.scope.search(core)?;
-        if let Ok(entry) = stand.verify(&search.view) {
+        if let Ok(entry) = parked.verify(&search.view) {
             return Ok(self.passed(way, entry.key(), entry.node().sequence()));
         }
-        // The entry was damaged since the walk came to it, so the walk has come to where its link
-        // leads.
+        // The entry was damaged after the walk came to it. The position is then next to the entry
+        // that its link names.
         match self
             .scope
             .pass(core, &search, way)
-            .adjacent_rarely(stand.offset())
+            .adjacent_rarely(parked.offset())
         {
             Ok(Some(entry)) => Ok(ScanBound::beside(way.opposite(), entry.node())),
             Ok(None) => Ok(ScanBound::extreme(way)),
-            // What its link leads to is damaged, too.
+            // The entry that its link names is damaged, too.
             Err(gap) => Err(gap.corruption),
         }
     }
 
-    /// Makes the walk not positioned, because of damage outside of a gap (WALK-2).
+    /// Makes the walk not positioned, because of damage outside of a gap.
     #[cold]
     pub(crate) fn fail<T>(&mut self, corruption: Corruption) -> Result<T> {
         self.state = State::Failed(corruption);
         Err(corruption.into())
     }
 
-    /// Passes entries without the walk's prefix from one that a move led to on, in orders where
-    /// keys with a common prefix are not adjacent.
+    /// Steps from `shown` to the first entry with the walk's prefix, for orders in which keys with
+    /// a common prefix are not adjacent.
     #[inline(never)]
     fn past_others<'a>(
         &mut self,
@@ -377,16 +374,15 @@ impl Walk {
         Ok(shown)
     }
 
-    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible:
-    /// the walk then stands on that entry. `None` in all other cases, which `step_slow` handles.
-    /// Nothing that is called here and not inlined takes the search or a reference to the entry, so
-    /// that both stay in registers.
+    /// Steps from an entry to the adjacent one, if the two entries alone decide that it is shown.
+    /// `None` in all other cases, which `step_slow` handles. No function that is called here and
+    /// not inlined takes the search or a reference to the entry, so both stay in registers.
     #[inline(always)]
     pub(crate) fn step_fast<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Entry<'a>> {
-        let State::At(stand) = &mut self.state else {
+        let State::At(parked) = &mut self.state else {
             return None;
         };
-        let (scope, at) = (&self.scope, stand.offset());
+        let (scope, at) = (&self.scope, parked.offset());
         if !scope.visible.is_plain(core, way) {
             return None;
         }
@@ -400,18 +396,18 @@ impl Walk {
             scope.read_on(core, &mut self.read_ahead, to, way);
         }
         let far = scope.bounds.end(way);
-        let is_next = scope.shows_neighbour(core, stand, &entry)
+        let is_next = scope.shows_neighbour(core, parked, &entry)
             && (far.is_clearly_beyond(&core.comparator, way, entry.key())
                 || is_inside(core, entry, far, way))
             && (search.order_checks == OrderChecks::Off
                 || scope.come_in_order(core, way, &mut self.compared, (at, &entry)));
         is_next.then(|| {
-            *stand = Parked::new(&entry);
+            *parked = Parked::new(&entry);
             Entry::new(entry, &search.view)
         })
     }
 
-    /// Any step, from the place of the walk.
+    /// Takes any step.
     #[inline(never)]
     pub(crate) fn step_slow<'a>(
         &mut self,
@@ -435,8 +431,8 @@ impl Walk {
         let search = counted.or_else(|corruption| self.fail(corruption))?;
         let mut pass = self.scope.pass(core, &search, way);
         let outcome = match &self.state {
-            State::At(stand) => {
-                let (at, outcome) = (stand.offset(), pass.step_from(stand));
+            State::At(parked) => {
+                let (at, outcome) = (parked.offset(), pass.step_from(parked));
                 if let Ok(Some(to)) = &outcome
                     && search.prefetch_beside(&mut self.read_ahead, at, to)
                 {
@@ -451,7 +447,8 @@ impl Walk {
         self.settle(&search, pass.hidden, outcome)
     }
 
-    /// Takes a step after a seek met damage, on to its position.
+    /// Takes a step after a seek that met damage. A forward step does not show an entry before the
+    /// position of the seek.
     #[cold]
     fn step_to<'a>(
         &mut self,
@@ -473,8 +470,8 @@ impl Walk {
         }
     }
 
-    /// Stands where a move ended, and counts the entries that it has passed. In a gap the walk
-    /// copies the positions of its sides if they verify (WALK-1).
+    /// Sets the walk to where a move ended, and counts the entries that the move has not shown. For
+    /// a gap it copies the positions of both sides, if they verify (WALK-1).
     #[inline(always)]
     fn settle<'a>(
         &mut self,

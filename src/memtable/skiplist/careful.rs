@@ -1,12 +1,9 @@
-//! The careful search: over damage, to a bracket or to the gap that is left.
+//! The careful search: past damage, to a certified bracket (SEARCH-1) or to a gap.
 //!
 //! ```text
-//!   at --- x --- y --> greater       x is damaged: its own link leads on to y; what stays open is the gap [at, greater]
-//!   at -/ /-- b <--- c <-- greater   at's link is broken: back links lead back to b, as far as forward links confirm them
+//!   at --- x --- y --> greater       x is damaged: its own link leads to y; the gap is [at, greater]
+//!   at -/ /-- b <--- c <-- greater   at's link is broken: back links lead to b, as far as forward links confirm them
 //! ```
-//! It keeps what `search` promises (SEARCH-2 to SEARCH-4): what it returns is a certified bracket,
-//! or a gap.
-//!
 //! Any thread; lock-free.
 
 #![forbid(unsafe_code)]
@@ -18,13 +15,14 @@
 use crate::error::{Corruption, Place, Result};
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
+use crate::memtable::arena::back_links::Doubt;
 use crate::memtable::arena::layout::HEIGHT_MAX;
 use crate::memtable::arena::node::bytes_of;
-use crate::memtable::arena::witness::Doubt;
 use crate::memtable::skiplist::search::{Bracket, Checks, Gap, Progress, Search, Trail, Walk};
 
 impl<'a> Search<'a> {
-    /// The careful search (SEARCH-3). Its result is certified like that of any search.
+    /// The bracket around a position: verifies every key on the way, and steps over damaged nodes
+    /// by their own links.
     #[cold]
     #[inline(never)]
     pub(crate) fn find_carefully(
@@ -39,7 +37,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// `None`: another writer came between the two nodes where the walk ended.
+    /// One attempt of it. `None`: another writer linked a node where the walk ended.
     fn try_carefully(
         &self,
         target: &Target<'_>,
@@ -72,7 +70,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Makes a gap. If the control block is damaged, that is reported instead of `corruption`.
+    /// Makes a gap. Damage to the control block is reported instead of `corruption`.
     #[cold]
     pub(crate) fn gap(self, corruption: Corruption, before: u32, after: u32) -> Gap {
         let corruption = self
@@ -90,22 +88,21 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The report for a link that is not believed, because of its tag or of the back link of the
-    /// node that it names.
+    /// The report for a level-0 link that its tag or the next node's back link refutes.
     #[cold]
     pub(super) fn link_report(self, pred: u32) -> Corruption {
         let succ = match self.view.link(pred, 0) {
             Ok(succ) => succ,
             Err(broken) => return broken,
         };
-        match self.view.question(self.sentinel, pred, succ) {
+        match self.view.confirm_link(self.sentinel, pred, succ) {
             Err(Doubt::Lost(hint)) => lost_link(pred, hint, succ),
             _ => self.bracket_report(pred, succ),
         }
     }
 
-    /// Searches backward from `greater`, because the level-0 link of `from` is broken or lost
-    /// (SEARCH-4).
+    /// The bracket around a position, backward from `greater`: the level-0 link of `from` is broken
+    /// or lost (SEARCH-2).
     #[cold]
     fn find_backwards(
         self,
@@ -147,7 +144,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The report for a link from `pred` that names `found`, whose back link names `expected`.
+/// The report for a link from `pred` to `found`, whose back link names `expected`.
 #[cold]
 fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
     Corruption::new(

@@ -1,11 +1,11 @@
-//! Searches for many targets at once: what one stage finds, all of its targets ask for before the
-//! next stage reads it.
+//! Searches for many targets at once, in stages: each stage prefetches for all targets what the
+//! next stage reads.
 //!
 //! ```text
-//!   directory   page by page, level by level, for all targets; then the nodes that the hints name are asked for
+//!   directory   level by level, for all targets; then prefetch the nodes that the hints name
 //!   list        from each hint to its bracket
 //! ```
-//! * STAGED-SEARCH-1: each target has the outcome of a search of its own, and gets exactly one.
+//! Each target gets exactly one outcome: that of a search of its own.
 //!
 //! Any thread. Nothing is allocated. Without a directory the searches follow one another.
 
@@ -15,8 +15,8 @@ use crate::key::Target;
 use crate::memtable::directory::lookup::{GROUP, Hint};
 use crate::memtable::skiplist::search::Search;
 
-/// Asks the directory for many targets. `search_on` gets each target's number and hint, and
-/// searches on from there.
+/// Asks the directory for hints to many targets. `search_on` gets each target's number and hint,
+/// and makes the rest of its search.
 pub(crate) fn find_many(
     search: &Search<'_>,
     targets: &[Target<'_>],

@@ -1,15 +1,16 @@
-//! A writer's state between inserts: its last place, its memory, and nodes that wait for a name.
+//! A writer's state between inserts: its last place, its memory, and its nodes that wait for a slot
+//! in the directory.
 //!
 //! ```text
-//!   beside the last insert   a few hops on level 0 from it, or from the node before it, if the last one was found so
-//!   elsewhere                by the directory, which knows level 0 alone; else by the towers, which know all levels
+//!   beside the last insert   a few hops on level 0 from it, or from the node before it
+//!   elsewhere                by the directory, which knows level 0 only; else by the towers, which know all levels
 //! ```
-//! * INSERTER-1: a way is of use only for the list that it was found in, and only once it is
-//!   complete.
-//! * INSERTER-2: a name that finds its leaf locked is tried again with the next one; of too many
-//!   the last is forgotten. A node without a name costs a step.
-//! * INSERTER-3: the last leaf, to which all appending writers come, is left to the one that has its
-//!   lock: the others forget the name, and name their next node.
+//! To name a node is to put it into a leaf of the directory. A node without a name costs searches a
+//! step.
+//! * INSERTER-1: a node whose leaf is locked waits for the writer's next name. At most eight nodes
+//!   wait; one more stays unnamed.
+//! * INSERTER-2: all appending writers want the last leaf. Only the writer that has its lock names
+//!   its node there; the others name their next node instead.
 //!
 //! One writer at a time.
 
@@ -28,69 +29,69 @@ use crate::memtable::skiplist::tower::Tower;
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
 const NEAR_HOPS: u32 = 4;
 
-/// Where the next entry is looked for first.
+/// Where a writer looks for the place of its next entry first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Next {
-    /// After the last one: keys ascend.
+    /// After its last entry: keys ascend.
     #[default]
     After,
-    /// Right before the last one: keys descend, or it is a newer version of the same key.
+    /// Right before its last entry: keys descend, or the entry is a newer version of the same key.
     Before,
-    /// Nowhere near it.
+    /// Nowhere near its last entry.
     Elsewhere,
-    /// Further after the last one: keys ascend, and entries of other writers come between.
+    /// Further after its last entry: keys ascend, with entries of other writers between.
     Among,
 }
 
-/// How many nodes of a writer wait for a name.
+/// Most nodes of a writer that wait for a name.
 const WAITING_MAX: usize = 8;
 
-/// What a writer owns: its sub-chunk and the splice of its last insert.
+/// A writer's memory, and the splice of its last insert.
 #[derive(Debug, Default)]
 pub(crate) struct Inserter {
+    /// Memory for nodes.
     pub(crate) sub: SubChunk,
-    /// Where pages of the directory come from.
+    /// Memory for pages of the directory.
     slab: SubChunk,
     splice: Splice,
-    /// Nodes whose leaf was locked when they were to be named.
+    /// Nodes whose leaf was locked.
     waiting: Vec<u32>,
-    /// Nodes for which it had no room (INSERTER-2).
+    /// How many nodes stayed unnamed because too many waited.
     #[cfg(test)]
     forgotten: usize,
-    /// Entries in a row that followed the writer's last one; the next one of a batch counts as the
-    /// first.
+    /// How many entries in a row were beside the writer's last one. Every fourth of them is named.
     run: u32,
-    /// The list that the splice belongs to, by its sentinel; 0 = none.
+    /// The list that the splice belongs to, by its sentinel; 0: the splice is not complete.
     owner: u32,
     next: Next,
 }
 
 impl Inserter {
-    /// Arena bytes taken and unused.
+    /// The arena bytes that the writer has taken and not used.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.sub.left_bytes() + self.slab.left_bytes()
     }
 
-    /// How many names were dropped (INSERTER-2).
+    /// How many nodes stayed unnamed because too many waited.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn forgotten(&self) -> usize {
         self.forgotten
     }
 
-    /// Takes over the splice of a search of this list.
-    pub(crate) fn follow(&mut self, search: &Search<'_>, way: &Splice) {
-        self.splice.clone_from(way);
+    /// Adopts the splice of a search in this list. The next insert is the first of a run.
+    pub(crate) fn follow(&mut self, search: &Search<'_>, splice: &Splice) {
+        self.splice.clone_from(splice);
         (self.owner, self.next, self.run) = (search.sentinel, Next::After, u32::MAX);
     }
 
-    /// Notes that the next insert is in the bracket of a followed splice.
+    /// Notes that the next insert is in the bracket of the adopted splice.
     #[inline(always)]
     pub(crate) fn arrive(&mut self) {
         (self.next, self.run) = (Next::After, self.run.wrapping_add(1));
     }
 
-    /// The bracket around a position beside the writer's last insert: at most a few hops after it,
-    /// or right before it.
+    /// The bracket around a position, if it is beside the writer's last insert: a few hops after
+    /// it, or right before it.
     #[inline(always)]
     pub(crate) fn find_beside_last<'a>(
         &mut self,
@@ -121,7 +122,7 @@ impl Inserter {
         near
     }
 
-    /// Leaves the last insert, beside which nothing was found in so many hops.
+    /// Notes that the position is not within `hops` hops of the last insert.
     #[cold]
     #[inline(never)]
     fn miss(&mut self, hops: u32) {
@@ -131,12 +132,12 @@ impl Inserter {
         }
     }
 
-    /// The bracket around a position right before the last insert, by its back link, if a link
-    /// leads back from there.
+    /// The bracket around a position right before the last insert, from the node that its back link
+    /// names, if that node's link confirms it.
     #[inline(never)]
     fn find_before<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
         let last = self.last();
-        // Higher levels of the way end after the position.
+        // On higher levels the splice is after the position.
         self.splice.levels = 1;
         let is_confirmed = |start: &u32| search.view.try_link(*start, 0) == Some(last);
         let start = search.view.back_hint(last).filter(is_confirmed);
@@ -151,7 +152,7 @@ impl Inserter {
         near
     }
 
-    /// Makes the next search start on the side of the last entry where this one was found.
+    /// Makes the next search start on the side of the last entry where this one ended.
     #[inline(always)]
     fn keep_to(&mut self, next: Next) {
         self.next = next;
@@ -162,9 +163,9 @@ impl Inserter {
         };
     }
 
-    /// The bracket around a position further after the last insert. Goes elsewhere if it is not
-    /// there. The node gets no name if it is a few steps after one that has a name, in the page of
-    /// the last insert or the next page: there the entries of all writers ascend.
+    /// The bracket around a position that is expected further after the last insert. The node gets
+    /// no name if it is a few steps after a named one, in the leaf of the last insert or the next
+    /// leaf: the entries of all writers ascend there.
     #[inline(never)]
     fn find_among<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
         self.next = Next::Elsewhere;
@@ -184,7 +185,7 @@ impl Inserter {
         Some(bracket)
     }
 
-    /// The node that was inserted last.
+    /// The node of the last insert.
     #[inline(always)]
     pub(crate) fn last(&self) -> u32 {
         self.splice.prev[0]
@@ -214,8 +215,8 @@ impl Inserter {
         }
     }
 
-    /// The bracket around the place of an entry whose node was not linked where the last search
-    /// ended, because another writer was faster there.
+    /// The bracket around the place of an entry, after another writer linked a node in the bracket
+    /// of the last search.
     #[cold]
     #[inline(never)]
     pub(crate) fn find_again<'a>(
@@ -238,7 +239,7 @@ impl Inserter {
         search: &Search<'a>,
         target: &Target<'_>,
     ) -> Result<Bracket<'a>> {
-        // A comparator may panic half-way (INSERTER-1).
+        // No list owns the splice while it is incomplete: a comparator may panic in the search.
         let last = if self.owner == search.sentinel {
             self.splice.prev[0]
         } else {
@@ -248,7 +249,8 @@ impl Inserter {
         if search.directory == 0 {
             self.splice = Splice::new(search.sentinel);
         } else {
-            // If the towers are asked after all, they say nothing about higher levels.
+            // A search by the towers knows no level above the top; one by the directory sets this
+            // to 1.
             self.splice.levels = search.top() + 1;
         }
         let bracket = search
@@ -267,7 +269,7 @@ impl Inserter {
     }
 
     /// Names a published and counted node in the directory, and links its higher levels. The
-    /// comparator may panic here (LIST-4). What cannot be linked is left out: it costs speed only.
+    /// comparator may panic here (LIST-5). A name or link that fails costs only speed.
     #[inline(always)]
     pub(crate) fn name_and_link(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
@@ -283,8 +285,8 @@ impl Inserter {
         search.link_tower(&mut self.splice, fields, tower);
     }
 
-    /// Searches the levels of a tower whose node was placed by the directory. A level that is not
-    /// found starts at the head: more steps.
+    /// Fills in the splice's higher levels, for a node that the directory placed. A level that is
+    /// not found starts at the sentinel, which costs steps.
     #[cold]
     #[inline(never)]
     fn find_tower(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
@@ -297,7 +299,7 @@ impl Inserter {
         self.splice.record(0, tower.node);
     }
 
-    /// Names a published node in the directory, and one that waits.
+    /// Names a published node in the directory, and then one that waits.
     #[inline(never)]
     fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target = search.target(fields).with_revision(tower.revision);
@@ -313,7 +315,7 @@ impl Inserter {
                 self.splice.named = LeafSlot { slot, ..place };
             }
             Named::Busy => self.wait(tower.node),
-            // The next entry is named instead.
+            // The writer's next node is named instead.
             Named::Left => self.run = u32::MAX,
             Named::Not => self.splice.named = LeafSlot::NONE,
         }
@@ -335,7 +337,7 @@ impl Inserter {
         }
     }
 
-    /// Names a node later, with the next one (INSERTER-2).
+    /// Makes a node wait for the writer's next name (INSERTER-1).
     #[cold]
     fn wait(&mut self, node: u32) {
         let has_room = self.waiting.len() < WAITING_MAX;
@@ -350,22 +352,23 @@ impl Inserter {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 mod tests {
     use super::*;
     use crate::comparator::BYTEWISE;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::integrity::tag::Secret;
-    use crate::key::{Kind, SequenceNumber};
+    use crate::key::SequenceNumber;
+    use crate::kind::Kind;
     use crate::memtable::arena::arena::Arena;
-    use crate::memtable::arena::control::Head;
+    use crate::memtable::arena::heads::Head;
     use crate::memtable::skiplist::list::DuplicatePolicy;
     use crate::memtable::skiplist::node_space::make_heads;
     use crate::memtable::skiplist::search::List;
 
-    /// A damaged back link of a writer's last entry names an entry of the other list, with the tag
-    /// of that: no link leads back from there.
+    /// The back link of a writer's last entry is damaged, and names an entry of the other list with
+    /// a matching tag: a writer does not follow it, because no link confirms it.
     #[test]
     fn a_back_link_leads_to_no_other_list() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));

@@ -1,36 +1,33 @@
-//! Steps along level 0, both ways, and past gaps whose entries are proved.
+//! Steps along level 0 in both directions, and past gaps.
 //!
 //! ```text
-//!   next   at --link--> next                     verified; a damaged node is passed by its own link
-//!   prev   at --hint--> h --link--> .. --> at     a back link is a hint that forward links confirm
+//!   next   at --link--> next                      next's back link confirms the link; next's key verifies
+//!   prev   at --back--> h --link--> .. --> at     a back link is a hint that forward links confirm
 //! ```
-//! * ITERATE-1: a step's answer is certified: the link's tag matched, the back link of the node
-//!   that it names vouches for it (`witness.rs`), and the entry's key digest verified.
-//! * ITERATE-2: what cannot be certified is a `Gap` between intact nodes, found through upper
-//!   levels and back links.
+//! A step's answer is certified like that of a search (SEARCH-1). Where that fails, the step
+//! returns a `Gap` between two intact nodes, which upper levels and back links find.
 //!
-//! Any thread; lock-free. A step back is expected O(1): a stale hint is walked forward, and
-//! renewed.
+//! Any thread; lock-free. A step back is expected O(1): it walks forward from a stale back link,
+//! and renews the link.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::OrderChecks;
 use crate::key::{Direction, SequenceNumber, Side, Target};
+use crate::memtable::arena::back_links::Doubt;
 use crate::memtable::arena::node::Verified;
-use crate::memtable::arena::witness::Doubt;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
 
-/// Longest walk along stale hints before a search takes over.
+/// Longest walk forward from a stale back link before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
 
-/// At most this many damaged entries of a gap are tried for proofs of their keys, because a proof
-/// takes microseconds.
+/// Most damaged entries of a gap whose keys are proved: a proof takes microseconds.
 const GAP_ENTRIES_MAX: u32 = 16;
 
 impl<'a> Search<'a> {
-    /// The entry after `at`, or the first one if `at` is the sentinel, without order checks. `None`
-    /// if there is none, or if it cannot be certified as it is; `next` then tells.
+    /// The entry after `at`, or the first one if `at` is the sentinel, without order checks.
+    /// `None`: the list ends, or the entry needs a closer look; `next` says which.
     #[inline(always)]
     pub(crate) fn try_next(&self, at: u32) -> Option<Verified<'a>> {
         let next = self
@@ -44,7 +41,7 @@ impl<'a> Search<'a> {
         node.try_verify(&self.view)
     }
 
-    /// The entry after `at` (the sentinel: the first one).
+    /// The entry after `at`, or the first one if `at` is the sentinel.
     #[inline(always)]
     pub(crate) fn next(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         match self.try_next(at) {
@@ -71,13 +68,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The node after `at` at level 0, by a link that is believed, whether that node is intact or
-    /// not.
+    /// The node after `at` on level 0, intact or not, by a link that tag and back link confirm.
     #[cold]
     pub(crate) fn linked(self, at: u32) -> Result<u32, Corruption> {
         loop {
             let next = self.view.link(at, 0)?;
-            match self.view.question(self.sentinel, at, next) {
+            match self.view.confirm_link(self.sentinel, at, next) {
                 Err(Doubt::Changed) => {}
                 Err(Doubt::Lost(_)) => return Err(self.link_report(at)),
                 Ok(()) | Err(Doubt::Damage) => return Ok(next),
@@ -85,7 +81,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Order checks of a step. What was damaged since the walk came to it cannot be compared.
+    /// Makes the order check of a step. A node that was damaged meanwhile is not compared.
     fn in_order(self, left: u32, right: u32) -> Result<(), Gap> {
         if self.order_checks == OrderChecks::Off {
             return Ok(());
@@ -95,7 +91,7 @@ impl<'a> Search<'a> {
         checked.map_err(|corruption| self.gap(corruption, left, right))
     }
 
-    /// The gap after `at`, where the node `bad` is damaged: its own link leads to the next intact
+    /// The gap after `at`, where the node `bad` is damaged. Its own link leads to the next intact
     /// node.
     #[cold]
     #[inline(never)]
@@ -105,7 +101,7 @@ impl<'a> Search<'a> {
             match self.view.try_link(node, 0) {
                 Some(next) if self.verified(next).is_ok() => break next,
                 Some(next) => node = next,
-                None => break self.resume_behind(at),
+                None => break self.resume_after(at),
             }
         };
         self.gap(self.node_report(bad), at, after)
@@ -115,17 +111,17 @@ impl<'a> Search<'a> {
     #[cold]
     #[inline(never)]
     fn after_link(self, at: u32) -> Gap {
-        self.gap(self.link_report(at), at, self.resume_behind(at))
+        self.gap(self.link_report(at), at, self.resume_after(at))
     }
 
     /// The first intact node after `at` that upper levels and back links find.
     #[cold]
-    pub(crate) fn resume_behind(self, at: u32) -> u32 {
+    pub(crate) fn resume_after(self, at: u32) -> u32 {
         self.intact_beside(at, Direction::Forward)
             .unwrap_or(self.sentinel)
     }
 
-    /// The first intact node in a direction from `at`, which upper levels and back links find.
+    /// The first intact node in a direction from `at` that upper levels and back links find.
     #[cold]
     fn intact_beside(self, at: u32, way: Direction) -> Result<u32, Corruption> {
         Ok(
@@ -136,8 +132,8 @@ impl<'a> Search<'a> {
         )
     }
 
-    /// The position right before or right after a node. From the sentinel the list goes on at its
-    /// other end.
+    /// The position right before or right after a node. Beside the sentinel it is the other end of
+    /// the list.
     fn position_beside(self, at: u32, way: Direction) -> Result<Target<'a>, Corruption> {
         Ok(match self.verified(at)? {
             Some(entry) => entry
@@ -148,9 +144,9 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The entry before `at`, or the last one if `at` is the sentinel, without order checks. `None`
-    /// if there is none, or if it cannot be certified as it is, or the hint is late; `prev` then
-    /// tells.
+    /// The entry before `at`, or the last one if `at` is the sentinel, without order checks.
+    /// `None`: the list begins, the back link is late, or the entry needs a closer look; `prev`
+    /// says which.
     #[inline(always)]
     pub(crate) fn try_prev(&self, at: u32) -> Option<Verified<'a>> {
         let prev = self
@@ -163,7 +159,7 @@ impl<'a> Search<'a> {
         self.view.try_open(prev)?.try_verify(&self.view)
     }
 
-    /// The entry before `at` (the sentinel: the last one).
+    /// The entry before `at`, or the last one if `at` is the sentinel.
     #[inline(always)]
     pub(crate) fn prev(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         match self.try_prev(at) {
@@ -192,8 +188,8 @@ impl<'a> Search<'a> {
         self.in_order(prev, at).map(|()| Some(entry))
     }
 
-    /// The last intact node before `at`, where `prev` is damaged: its back link may be damaged with
-    /// it.
+    /// The last intact node before `at`, where `prev` is damaged. The back link of `prev` may be
+    /// damaged too, so it is asked last.
     #[cold]
     fn intact_before(self, at: u32, prev: u32) -> u32 {
         let before = self.intact_beside(at, Direction::Backward).ok();
@@ -202,8 +198,7 @@ impl<'a> Search<'a> {
             .unwrap_or(self.sentinel)
     }
 
-    /// The node whose level-0 link names `at`, found from the hint: the last one before it on the
-    /// way from there.
+    /// The node whose level-0 link names `at`, by a walk from the node that `at`'s back link names.
     #[cold]
     fn confirmed_back(&self, at: u32) -> Option<u32> {
         let back = self
@@ -228,9 +223,9 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The entry before `at` by a search, where the hint does not lead to it. A hint whose tag
-    /// matches is not overwritten: either it is late and renewed by now, or it is the evidence of a
-    /// lost write.
+    /// The entry before `at` by a search: the back link does not lead to it. A back link whose tag
+    /// matches is not overwritten: another thread has renewed it, or it is evidence of a lost
+    /// write.
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let target = self.position_beside(at, Direction::Backward);
@@ -248,8 +243,8 @@ impl<'a> Search<'a> {
             .map_err(|corruption| self.gap(corruption, self.sentinel, at))
     }
 
-    /// The gap around the entry at `at`, which verified before and no longer does. Its links still
-    /// lead on.
+    /// The gap around the entry at `at`, which verified before and no longer does. Its links are
+    /// still followed.
     #[cold]
     pub(crate) fn gap_at(&self, at: u32, corruption: Corruption) -> Gap {
         let node =
@@ -263,8 +258,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The entry after a gap, if every damaged entry in the gap is proved to have a key and a
-    /// sequence number for which `is_other` is true.
+    /// The entry after a gap, if each damaged entry of the gap provably has a key and a sequence
+    /// number for which `is_other` is true.
     #[cold]
     pub(crate) fn past_gap(
         &self,

@@ -1,26 +1,27 @@
-//! A skiplist over an arena: insert is find, encode, publish, link the tower.
+//! Inserts into the skiplist: find, build, publish, link the tower.
 //!
 //! ```text
-//!   find      bracket [pred | succ] around the position, by the writer's splice or from the top
-//!   build     node bytes, digests from the arena's own bytes, compared with the caller's digest
+//!   find      the bracket [pred | succ] around the entry's position, by the writer's splice or a search
+//!   build     the node's bytes; digests are made from the arena's own bytes and compared with the caller's digest
 //!   publish   pred's level-0 link, succ -> node, by compare-and-swap (Release); then succ's back link, pred -> node
 //!   tower     the same at each higher level; a level that cannot be linked is left out
 //! ```
+//! Nodes are never unlinked. Level 0 has every entry in order; upper levels and back links are
+//! derived from it.
 //! * LIST-1: a node is published once, at level 0, by one compare-and-swap in a certified bracket.
-//! * LIST-2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links
-//!   are derived.
-//! * LIST-3: until the compare-and-swap succeeds nothing is visible; the header check of a losing
-//!   node is inverted before anything else runs, and its space is zeroed if it is not linked at all.
-//! * LIST-5: an entry is compared with both sides of its bracket, and its node with what was to be
-//!   written, once by the search and the build, and once more by other comparisons: memory that is
-//!   right does not help against a processor that errs.
-//! * LIST-6: a node that loses its exchange is kept for a next bracket if it has the same revision
-//!   there and stands apart (LAYOUT-3): what depends on its neighbours is written again
-//!   (ENCODE-3), all else is read back, and every comparison of LIST-5 is made again.
-//! * LIST-4: a panicking comparator leaves the list as it was: it runs only before publication or
-//!   while raising.
+//! * LIST-2: nothing of a node is visible until its compare-and-swap succeeds. If that fails, the
+//!   node's header check is inverted before anything else runs; if the node is never linked, its
+//!   space is zeroed.
+//! * LIST-3: the order of an entry and both neighbours, and the fields of its node, are checked
+//!   twice, by different comparisons: by the search and the build, and right before publication. A
+//!   processor may err once even where memory is right.
+//! * LIST-4: a node that loses its compare-and-swap is kept for the next attempt if it has the
+//!   right revision and cache lines for its new neighbours. Its words that depend on the neighbours
+//!   are written again, all others are read back, and LIST-3 is checked again.
+//! * LIST-5: a panicking comparator leaves the list as it was: it runs only before publication, and
+//!   while the tower is linked.
 //!
-//! Who may call what: everything takes `&self`; an `Inserter` belongs to one writer at a time.
+//! Any thread; an `Inserter` belongs to one writer at a time.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -37,12 +38,12 @@ use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::control::{Head, ROOT};
 use crate::memtable::arena::encode::{Built, Fields};
+use crate::memtable::arena::heads::{Head, ROOT};
 use crate::memtable::arena::layout::{HEIGHT_MAX, PAD_UNITS_MAX, UNIT};
 use crate::memtable::arena::links::EndKeys;
 use crate::memtable::arena::node::{Node, Verified, misplaced};
-use crate::memtable::arena::words::node_units;
+use crate::memtable::arena::node_words::node_units;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::node_space::NodeSpace;
 use crate::memtable::skiplist::search::{Bracket, List, Search, Splice, Trail};
@@ -51,11 +52,12 @@ use crate::memtable::skiplist::steps::{Step, reach};
 use crate::memtable::skiplist::tower::Tower;
 use crate::sync::{AtomicU32, Ordering};
 
-/// How often an insert that loses its race searches again. Other writers would have to link as many
-/// entries at its place: only a fault comes here.
+/// Most attempts of an insert. Other writers would have to link as many entries at its place: only
+/// a fault leads here.
 const ATTEMPTS_MAX: u32 = 1 << 20;
 
-/// How often it keeps its node and searches from where it lost, before it starts over each time.
+/// How often an insert keeps its node and searches from where it lost. After that it starts over at
+/// each attempt.
 pub(super) const KEPT_MAX: u32 = 64;
 
 /// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that
@@ -74,7 +76,7 @@ pub(crate) fn entry_bytes(
     (node_units(view.width, fields.lengths(), height) + u64::from(PAD_UNITS_MAX)) * UNIT as u64
 }
 
-/// What an insert does if an entry with its user key and sequence number exists.
+/// The rule for an insert whose user key and sequence number are those of an existing entry.
 ///
 /// ```
 /// use paranoid_memtable::{DuplicatePolicy, Lookup, MemTable, MemTableOptions};
@@ -90,7 +92,7 @@ pub enum DuplicatePolicy {
     /// The insert fails with `DuplicateEntry` (default).
     #[default]
     Reject,
-    /// The new entry takes the place of the old one in every read that starts afterwards.
+    /// The new entry replaces the old one in every read that starts afterwards.
     Replace,
 }
 
@@ -99,34 +101,34 @@ pub enum DuplicatePolicy {
 pub(crate) struct Placement<'a> {
     /// Its stored key digest.
     pub(crate) digest: u64,
-    /// Arena bytes that it takes.
+    /// The arena bytes that it takes.
     pub(crate) bytes: u64,
-    /// What is left for [`List::link_tower`] to do.
+    /// The levels that [`List::link_tower`] has to link.
     pub(crate) tower: Tower,
     /// The equal entry that it hides.
     pub(crate) displaced: Option<Verified<'a>>,
 }
 
-/// What [`List::insert_between`] did.
+/// The result of [`List::insert_between`].
 pub(crate) enum Quick<'a> {
     /// The entry is in the list, which has no equal one.
     Placed(Placement<'a>),
-    /// The entry is not in the list, because it has an equal one, or because another writer was
-    /// faster; then this is the space where its node is kept.
+    /// The entry is not in the list. Either the list has an equal one, or another writer was faster
+    /// and this space keeps the node.
     Not(Option<NodeSpace>),
 }
 
-/// What an attempt finds in the space of a node.
+/// The content of a node's space at the start of an attempt.
 #[derive(Debug, Clone, Copy)]
 enum NodeIs {
-    /// Nothing that counts.
+    /// Free units.
     New,
-    /// A node that lost its exchange (LIST-6).
+    /// A node that lost its compare-and-swap (LIST-4).
     Kept,
 }
 
 impl List {
-    /// The list with this head, which `make_heads` makes.
+    /// The list of this head, whose sentinel `make_heads` makes.
     pub(crate) fn new(head: Head, seek_checks: SeekChecks, order_checks: OrderChecks) -> List {
         let top = AtomicU32::new(0);
         List {
@@ -138,13 +140,13 @@ impl List {
         }
     }
 
-    /// This list with a directory, while it is empty.
+    /// This list with a directory. The list must be empty.
     pub(crate) fn with_directory(mut self) -> List {
         self.directory = ROOT;
         self
     }
 
-    /// What a search in this list needs.
+    /// The parameters of searches in this list.
     #[inline(always)]
     pub(crate) fn search<'a>(
         &'a self,
@@ -175,10 +177,9 @@ impl List {
         }
     }
 
-    /// Inserts most entries: those without an equal, at the first attempt, where a search has
-    /// certified the place. All other cases are left to [`insert_any`](Self::insert_any). Calls
-    /// `announce` right before the entry is published: what it changes has had the most time to
-    /// arrive in the cache, and what is built need not wait for it.
+    /// Inserts an entry without an equal into its certified bracket, at the first attempt. All
+    /// other cases are left to [`insert_any`](Self::insert_any). Calls `announce` right before the
+    /// entry is published, so that the lines that it changes have had the most time to arrive.
     #[inline(always)]
     pub(crate) fn insert_between<'a>(
         &self,
@@ -207,8 +208,8 @@ impl List {
         }
     }
 
-    /// Inserts an entry that may have an equal, however many attempts it takes; `space`: where its
-    /// node is kept.
+    /// Inserts an entry that may have an equal, by as many attempts as it takes. `space` keeps its
+    /// node, if there was an attempt before.
     #[inline(never)]
     pub(crate) fn insert_any<'a>(
         &self,
@@ -225,8 +226,7 @@ impl List {
         placement
     }
 
-    /// Inserts, into space that may be taken already. Space that is not used stays in `space`, and
-    /// the caller gives it back.
+    /// [`insert_any`](Self::insert_any), but leaves unused space for the caller to give back.
     fn insert_at<'a>(
         &self,
         search: &Search<'a>,
@@ -266,7 +266,7 @@ impl List {
             };
             let placement = self.attempt(search, taken, fields, place, node, || Ok(()));
             if let Some(placement) = placement? {
-                // What is published is never given back.
+                // The space of a published node is never given back.
                 *space = None;
                 return Ok(placement);
             }
@@ -295,7 +295,7 @@ impl List {
         Ok(space)
     }
 
-    /// Builds the node and links it at level 0 (LIST-1). `None` if another writer was faster: the
+    /// Builds the node and links it at level 0 (LIST-1). `None`: another writer was faster, and the
     /// node is kept.
     #[inline(always)]
     fn attempt<'a>(
@@ -363,8 +363,8 @@ impl List {
         }))
     }
 
-    /// Names a published node in the directory and links it at its higher levels, after its writer
-    /// has counted it: the comparator may panic here (LIST-4).
+    /// Names a published node in the directory and links it at its higher levels. Its writer has
+    /// counted it, because the comparator may panic here (LIST-5).
     #[inline(always)]
     pub(crate) fn link_tower(
         &self,
@@ -375,17 +375,16 @@ impl List {
     ) {
         inserter.name_and_link(search, fields, tower);
         let top = tower.height - 1;
-        // ORDERING: Relaxed: a hint, see `search`.
+        // ORDERING: Relaxed: a hint, as in `List::top`.
         if self.top.load(Ordering::Relaxed) < top {
-            // ORDERING: Relaxed: a hint, see `search`.
+            // ORDERING: Relaxed: a hint, as in `List::top`.
             self.top.fetch_max(top, Ordering::Relaxed);
         }
     }
 
-    /// Estimates the number of entries between two positions: the number of nodes on the highest
-    /// level with more than 64 of them, multiplied by the entries that one node there stands for;
-    /// else it counts. Expected O(log n), at most some 10 000 steps where towers are sparse.
-    /// Standard error 1/8.
+    /// Estimates the number of entries between two positions, from the nodes between them on the
+    /// highest level with more than 64. Counts the entries if no level has as many. Expected
+    /// O(log n), at most some 10 000 steps where towers are sparse. Standard error 1/8.
     pub(crate) fn approximate_count(
         &self,
         search: &Search<'_>,
@@ -422,10 +421,10 @@ impl List {
     }
 }
 
-/// Ranges of at most this many entries on a level are counted on the level below.
+/// A level with at most this many nodes between two positions is too short for an estimate.
 const EXACT_COUNT: u64 = 64;
 
-/// Nodes of an upper level between two positions; none if damage is in the way.
+/// The number of nodes on an upper level between two positions; 0 if damage is in the way.
 fn count_level(
     search: &Search<'_>,
     splice: &Splice,
@@ -454,9 +453,8 @@ fn count_level(
     0
 }
 
-/// Compares an entry once more with one side of its bracket, which has to be before or after it,
-/// and not the same key if the link says so: whole keys, without images, loaded anew (LIST-5). What
-/// the search got wrong once is noticed before anything is written.
+/// Compares an entry again with one side of its bracket (LIST-3): by whole keys, loaded again,
+/// without images. The side must be `expected`, and have another key if the link says so.
 #[inline(always)]
 fn check_side(
     search: &Search<'_>,
@@ -475,8 +473,8 @@ fn check_side(
     Err(misplaced(side, fields.sequence))
 }
 
-/// Compares what no digest of the caller covers with the arena: sequence number and lengths, each
-/// loaded anew (LIST-5).
+/// Compares the fields that no digest of the caller covers, sequence number and lengths, with the
+/// arena's words, loaded again (LIST-3).
 #[inline(always)]
 fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Corruption> {
     if view.stored_fields(node) == Some((fields.lengths(), fields.sequence)) {
@@ -486,7 +484,7 @@ fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Co
 }
 
 /// Compares a node with the caller's buffers before it is published. K is compared even without a
-/// caller's digest: the height was made from it.
+/// digest of the caller, because the tower's height depends on it.
 #[inline(always)]
 pub(crate) fn check_claim(
     view: &View<'_>,
@@ -505,8 +503,8 @@ pub(crate) fn check_claim(
     }
 }
 
-/// Compares the caller's digest with K and V as digested, or with the node read back if that is not
-/// enough.
+/// Compares the caller's digest with K and V of the build, or with the node read back where these
+/// do not suffice.
 #[inline(always)]
 fn check_caller_digest(
     view: &View<'_>,
@@ -543,8 +541,8 @@ fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumbe
 }
 
 impl<'a> Search<'a> {
-    /// Applies the duplicate policy to what the bracket shows. Returns the equal entry that is to
-    /// be hidden.
+    /// Applies the duplicate policy to the entry after the bracket. Returns the equal entry that
+    /// the new one hides.
     #[inline(always)]
     pub(crate) fn apply_policy(
         &self,
@@ -562,16 +560,16 @@ impl<'a> Search<'a> {
         Ok(equal)
     }
 
-    /// What the links to a new entry and from it say (LINKS-3). K tells nothing if it was not
-    /// verified, or if equal keys may have different bytes. The sentinel has no key, and counts as
-    /// one whose K is 0.
+    /// What the links to a new entry and from it say about the keys at their ends (LINKS-3). They
+    /// say nothing if K was not verified, or if equal keys may have different bytes. The sentinel
+    /// has no key, and counts as one whose K is 0.
     #[inline(always)]
     fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [EndKeys; 2] {
-        let is_telling =
+        let is_known =
             self.view.width.bytes > 0 && self.comparator.equality() == KeyEquality::Bytes;
         let succ_part = bracket.entry.map_or(0, |entry| entry.key_part());
         [bracket.pred_part, succ_part].map(|part| {
-            if is_telling && part != fields.key_part {
+            if is_known && part != fields.key_part {
                 EndKeys::DIFFER
             } else {
                 EndKeys::MAY_MATCH
@@ -586,7 +584,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The revision of an entry that displaces this one.
+/// The revision of an entry that replaces `displaced`.
 #[inline(always)]
 fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
     displaced.map_or(0, |old| old.node().revision().saturating_add(1))

@@ -14,11 +14,12 @@ use crate::error::{Error, Result};
 use crate::integrity::digest::{Width, key_part};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
-use crate::key::{Kind, Side, Target};
+use crate::key::{Side, Target};
+use crate::kind::Kind;
 use crate::memtable::arena::arena::{Arena, SubChunk};
-use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::towers::Towers;
+use crate::memtable::arena::heads::Head;
+use crate::memtable::arena::tower_height::Towers;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node_space::make_heads;
@@ -57,8 +58,7 @@ impl Table {
         inserter
     }
 
-    /// Inserts a key with its sequence number; `Ok(None)`: an equal one was kept. Else the revision
-    /// that it displaced.
+    /// Inserts a key with its sequence number. Returns the revision of the entry that it replaced.
     fn insert(
         &self,
         mut inserter: Inserter,
@@ -73,7 +73,7 @@ impl Table {
         Ok(placement.displaced.map(|old| old.node().revision()))
     }
 
-    /// Whether a read finds the key's newest version; it must be whole.
+    /// Whether a read finds the key. Asserts that its value is whole.
     fn holds(&self, key: &[u8]) -> bool {
         let search = self.search();
         let bracket = search
@@ -88,7 +88,7 @@ impl Table {
         })
     }
 
-    /// (key, sequence, revision) of level 0, forward; the way back must show the same.
+    /// (key, sequence, revision) of level 0. Asserts that both directions show the same.
     fn rows(&self) -> Vec<(Vec<u8>, u64, u32)> {
         let search = self.search();
         let row = |entry: crate::memtable::arena::node::Verified<'_>| {
@@ -114,9 +114,9 @@ impl Table {
         rows
     }
 
-    /// Whether each back link names the node before its own: no writer is at work (WITNESS-2). By
-    /// links only: a step would mend a late one.
-    fn assert_witnessed(&self) {
+    /// Asserts that each back link names the node before its own, which holds while no writer is
+    /// active. Follows links only, because a step would renew a late back link.
+    fn assert_back_links(&self) {
         let search = self.search();
         let mut at = search.sentinel;
         loop {
@@ -199,7 +199,7 @@ fn loom_two_writers_never_get_one_unit() {
             "{taken:?}"
         );
         assert_eq!(
-            arena.room.handed_bytes(),
+            arena.limit.taken_bytes(),
             2 * 8 * 8,
             "a sub-chunk for each, counted once"
         );
@@ -232,7 +232,7 @@ fn loom_publish_and_link_tower() {
         join([insert(&table, b"a", tall[0]), insert(&table, b"c", tall[1])]);
         let keys: Vec<_> = table.rows().into_iter().map(|row| row.0).collect();
         assert_eq!(keys, [b"a".to_vec(), b"c".to_vec()]);
-        assert_eq!(table.upper_keys(), keys, "both towers stand");
+        assert_eq!(table.upper_keys(), keys, "both towers are linked");
     });
 }
 
@@ -249,7 +249,7 @@ impl Table {
         spawn(move || table.insert_low(inserter, key))
     }
 
-    /// Whether a key is found, or the way to it is reported as damaged: not that it is absent.
+    /// Whether a search finds a key or reports damage, so that it does not call the key absent.
     fn admits(&self, key: &[u8]) -> bool {
         let search = self.search();
         let found = search.find(
@@ -260,13 +260,12 @@ impl Table {
             || found.is_ok_and(|bracket| bracket.entry.is_some_and(|entry| entry.key() == key))
     }
 
-    /// The level-0 link of each node in turn goes back to each node further on that it may ever
-    /// have named: no key is absent then.
+    /// Sets the level-0 link of each node in turn to each later node that it may have named before.
+    /// Asserts that no key becomes absent.
     fn lose_each_link(&self, keys: &[&[u8]]) {
         let search = self.search();
-        // Walks along links only, because a step, or a search along back links, renews late back
-        // links, and none may be late once the writers have returned. The last links are damaged
-        // first, too.
+        // Follows links only, because steps and searches renew late back links, and none may be
+        // late once the writers have returned. The last links are damaged first for that reason.
         let mut nodes = vec![search.sentinel];
         for place in 0..keys.len() {
             nodes.push(search.view.link(nodes[place], 0).unwrap());
@@ -294,8 +293,8 @@ impl Table {
     }
 }
 
-/// Two writers between the same neighbours: once they are done, no link can be lost unnoticed. Red
-/// for `back_link_stored`.
+/// Two writers between the same neighbours: once both have returned, every lost link is noticed.
+/// Red for `back_link_stored`.
 #[test]
 fn loom_a_lost_link_is_noticed_after_two_writers() {
     for keys in [[b"b".as_slice(), b"c"], [b"c", b"b"]] {
@@ -308,21 +307,21 @@ fn loom_a_lost_link_is_noticed_after_two_writers() {
     }
 }
 
-/// Two writers between the same neighbours: the node of the loser is kept, and ends between its own
-/// neighbours, on either side of the winner. Red for `kept_back_forgotten`, `kept_link_forgotten`.
+/// Two writers between the same neighbours: the loser's node is kept, and is linked on its own side
+/// of the winner. Red for `kept_back_forgotten`, `kept_link_forgotten`.
 #[test]
 fn loom_a_kept_node_beside_another_insert() {
     check(|| {
         let table = Table::new();
         table.insert_low(table.inserter(), b"a");
         join([b"b".as_slice(), b"c"].map(|key| table.spawn_insert(key)));
-        table.assert_witnessed();
+        table.assert_back_links();
         let keys: Vec<_> = table.rows().into_iter().map(|row| row.0).collect();
         assert_eq!(keys, [b"a", b"b", b"c"].map(|key| key.to_vec()));
     });
 }
 
-/// A kept node beside a reader: what is found once is found again, and is whole. Red for
+/// A reader beside a kept node: a key that it finds once it finds again, and whole. Red for
 /// `kept_link_forgotten`, `publish_relaxed`.
 #[test]
 fn loom_a_kept_node_beside_a_reader() {
@@ -339,12 +338,12 @@ fn loom_a_kept_node_beside_a_reader() {
         };
         join(writers);
         reader.join().unwrap();
-        table.assert_witnessed();
+        table.assert_back_links();
         assert!(table.holds(b"b") && table.holds(b"c"));
     });
 }
 
-/// A lost link among three writers.
+/// Three writers between the same neighbours: once all have returned, every lost link is noticed.
 #[test]
 fn loom_a_lost_link_is_noticed_after_three_writers() {
     check(|| {
@@ -354,7 +353,7 @@ fn loom_a_lost_link_is_noticed_after_three_writers() {
     });
 }
 
-/// One writer's link is lost as soon as its insert has returned, whatever another one is about.
+/// A link is lost right after its writer has returned, beside a second writer: the loss is noticed.
 #[test]
 fn loom_a_link_that_is_lost_meanwhile_is_noticed() {
     for [first, second] in [[b"b".as_slice(), b"c"], [b"c", b"b"]] {
@@ -392,9 +391,9 @@ fn loom_a_link_that_is_lost_meanwhile_is_noticed() {
     }
 }
 
-/// Readers meet writers at every point: nobody is accused.
+/// Readers beside writers report no damage.
 #[test]
-fn loom_readers_accuse_nobody() {
+fn loom_readers_report_no_damage() {
     check(|| {
         let table = Table::new();
         table.insert_low(table.inserter(), b"a");

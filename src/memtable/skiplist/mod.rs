@@ -1,4 +1,4 @@
-//! The skiplist: searches, inserts and iteration. It knows order only.
+//! The skiplist: searches, inserts, iteration. It knows the order of entries, not their meaning.
 
 #![forbid(unsafe_code)]
 

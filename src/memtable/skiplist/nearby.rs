@@ -1,8 +1,7 @@
-//! Nearby search: for a writer whose next entry is close to its last one, and for a hint of the
-//! directory.
+//! Searches in a few hops on level 0: from a hint of the directory, or from a writer's last entry.
 //!
 //! ```text
-//!   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (SEARCH-2)
+//!   start -> . -> . -> [pred | succ]     certified like the bracket of every search (SEARCH-1)
 //! ```
 //! Any thread; lock-free. Anything unusual is left to a search from the top.
 
@@ -16,7 +15,7 @@ use crate::memtable::directory::lookup::{GROUP, Hint, Pages};
 use crate::memtable::skiplist::search::{Ahead, Bracket, HINT_HOPS, Search, Trail};
 use crate::prefetch::prefetch_lines;
 
-/// Slots that are tried for a way around a broken link.
+/// How many slots of the directory are tried for a way around a broken link.
 const SLOTS_TRIED: i32 = 8;
 
 impl<'a> Search<'a> {
@@ -30,7 +29,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The directory's hint for a target that has a key.
+    /// The directory's hint for a target with a key.
     #[inline(always)]
     pub(crate) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
         if self.skiplist.directory == 0 || target.is_extreme() {
@@ -41,7 +40,7 @@ impl<'a> Search<'a> {
         Some(hint)
     }
 
-    /// [`ask_directory`](Self::ask_directory), compiled once for searches that are rare or long.
+    /// [`ask_directory`](Self::ask_directory), compiled once for all but plain gets.
     #[inline(never)]
     pub(super) fn hint(self, target: &Target<'_>) -> Option<Hint> {
         self.ask_directory(target)
@@ -67,7 +66,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What a hint leads to.
+    /// The node after the one at which a hint starts.
     #[inline(always)]
     pub(crate) fn ahead_of(&self, hint: &Hint) -> Option<Ahead<'a>> {
         self.look_ahead(if hint.before == 0 {
@@ -77,8 +76,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The first entry at or after a position, if it is ahead and has the position's key, by its
-    /// link alone (SEARCH-5). Not where each node that a search enters is to be verified.
+    /// The first entry at or after a position, if its link alone proves it (SEARCH-3). `None` if
+    /// the options ask for more checks than that.
     #[inline(always)]
     pub(crate) fn version(&self, ahead: &Ahead<'a>, target: &Target<'_>) -> Option<Verified<'a>> {
         let node = ahead.node?;
@@ -93,8 +92,8 @@ impl<'a> Search<'a> {
         node.try_verify_as(target.key, &self.view)
     }
 
-    /// The first entry at or after a position, by a bracket: in a few hops from what a hint leads
-    /// to. `None`: a useless hint, or anything unusual.
+    /// The first entry at or after a position, by a bracket in a few hops. `None`: the hint is of
+    /// no use, or the search met anything unusual.
     #[inline(always)]
     pub(crate) fn first_of(
         &self,
@@ -107,14 +106,14 @@ impl<'a> Search<'a> {
         self.holds(first).then_some(first)
     }
 
-    /// Whether an entry may be one of this list: a damaged hint may have led into the other one.
+    /// Whether an entry may be one of this list: a damaged hint may lead into the other list.
     #[inline(always)]
     pub(crate) fn holds(&self, entry: Option<Verified<'a>>) -> bool {
         entry.is_none_or(|entry| self.list.holds(entry.kind()))
     }
 
-    /// The first node not before the target that the directory names and that level 0 leads to, if
-    /// it comes before `right`; else `right`.
+    /// The first node of this list that the directory names, that is not before the target, and
+    /// that is before `right`. If there is none, `right`.
     #[cold]
     pub(super) fn nearest_named(&self, target: &Target<'_>, right: u32) -> u32 {
         let directory = self.directory();
@@ -128,8 +127,7 @@ impl<'a> Search<'a> {
             .unwrap_or(right)
     }
 
-    /// Whether a node is one of this list, not before the target, and before `right`. A node that
-    /// its writer has not linked yet, or never will, is none of the list.
+    /// Whether a node is linked in this list, not before the target, and before `right`.
     fn is_between(&self, node: u32, target: &Target<'_>, right: u32) -> bool {
         let Ok(Some(entry)) = self.verified(node) else {
             return false;
@@ -152,8 +150,8 @@ impl<'a> Search<'a> {
             && !self.is_before(entry.node(), target)
     }
 
-    /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the
-    /// place is not found or anything unusual is met.
+    /// The bracket around a position, in at most `hops` steps on level 0 from `at`; opens each node
+    /// once. `None`: it is not there, or the search met anything unusual.
     #[inline(always)]
     pub(crate) fn find_near(
         &self,
@@ -165,7 +163,7 @@ impl<'a> Search<'a> {
         self.find_ahead_of(self.look_ahead(at)?, hops, target, trail)
     }
 
-    /// [`find_near`](Self::find_near), after the link was read.
+    /// [`find_near`](Self::find_near) from a link that was read.
     #[inline(always)]
     pub(crate) fn find_ahead_of(
         &self,
@@ -192,9 +190,8 @@ impl<'a> Search<'a> {
         self.certify_ahead(pred_part, &ahead)
     }
 
-    /// Steps over `pred`, which is before the target and follows `from`, and at most `hops` further
-    /// nodes, to the bracket of the target. Takes values, so that its callers keep them in
-    /// registers.
+    /// The bracket of a target, past `pred` and at most `hops` further nodes. `pred` follows `from`
+    /// and is before the target. Takes values, so that its callers keep them in registers.
     #[inline(never)]
     fn hop_on(
         self,

@@ -1,13 +1,12 @@
-//! Placement: nodes and heads are built in other cache lines than the words that vouch for their
-//! links.
+//! Space for a node: its level-0 link and its back word are in other cache lines than the words of
+//! its neighbours that confirm them (`layout.rs`).
 //!
 //! ```text
-//!   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units, none for most nodes
-//!                                           ^ node: stands apart (LAYOUT-3) from the two that it comes between
+//!   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units; most nodes have none
+//!                                           ^ node
 //! ```
-//! * This file keeps LAYOUT-3 (`layout.rs`): both neighbours of a node are known before its units
-//!   are taken, and if a second attempt finds other neighbours, the place is checked again.
-//! * The units of a node that is not published are zeroed before anything else runs.
+//! Both neighbours are known before units are taken. An attempt between other neighbours checks the
+//! place again.
 //!
 //! Space belongs to one writer.
 
@@ -16,18 +15,18 @@
 
 use crate::error::Result;
 use crate::memtable::arena::arena::{Arena, Reservation, SubChunk, View};
-use crate::memtable::arena::control::Head;
+use crate::memtable::arena::cache_lines::{are_apart, pad_units};
 use crate::memtable::arena::encode::Shape;
+use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::layout::{HEIGHT_MAX, UNIT};
 use crate::memtable::arena::links::EndKeys;
-use crate::memtable::arena::words::{pad_units, stand_apart};
 
 /// The units of one node, and the node's place in them.
 pub(crate) struct NodeSpace {
     pub(super) reservation: Reservation,
     /// Free units before the node.
     pub(super) pad: u32,
-    /// The node's links.
+    /// The number of the node's links.
     pub(super) height: u32,
 }
 
@@ -51,7 +50,7 @@ impl NodeSpace {
         Ok(space)
     }
 
-    /// Moves the node by free units before it, so that it stands apart.
+    /// Puts free units before the node, so that it fits between its neighbours.
     #[cold]
     #[inline(never)]
     fn set_apart(
@@ -67,7 +66,7 @@ impl NodeSpace {
             if self.pad <= room {
                 return Ok(self);
             }
-            // Repeats only if the next units are in another place.
+            // A second turn is needed only if the next units are not those that were given back.
             room = self.pad;
             self.give_back(view, sub)?;
             let reservation = view.arena().carve(sub, units + u64::from(room))?;
@@ -79,10 +78,10 @@ impl NodeSpace {
         }
     }
 
-    /// Whether a node here stands apart from `pred` and `succ` (LAYOUT-3).
+    /// Whether a node here shares none of these cache lines with `pred` and `succ`.
     #[inline(always)]
     pub(super) fn fits(&self, pred: u32, succ: u32) -> bool {
-        stand_apart(pred, self.node(), succ)
+        are_apart(pred, self.node(), succ)
     }
 
     /// The node's address, in arena units.
@@ -91,7 +90,7 @@ impl NodeSpace {
         self.reservation.start() + self.pad + self.height
     }
 
-    /// The fields of a node here, after `back` and before `next`, in the list that ends at `end`.
+    /// The shape of a node here, after `back` and before `next`, in the list that ends at `end`.
     #[inline(always)]
     pub(super) fn shape(&self, revision: u32, back: u32, next: (u32, EndKeys), end: u32) -> Shape {
         Shape {
@@ -104,16 +103,16 @@ impl NodeSpace {
         }
     }
 
-    /// Keeps a node that lost its exchange (LIST-6), unreadable until its next attempt: the
-    /// comparator may panic in the search for its place (LIST-3).
+    /// Keeps a node that lost its compare-and-swap (LIST-4), unreadable until its next attempt:
+    /// the comparator may panic in the search before that (LIST-2).
     #[cold]
     #[inline(never)]
     pub(super) fn keep(&mut self, view: &View<'_>) -> Result<()> {
-        view.spoil_header(self.node())?;
+        view.invalidate_header(self.node())?;
         Ok(())
     }
 
-    /// Gives the units back, zeroed (LIST-3).
+    /// Gives the units back, zeroed (LIST-2).
     #[cold]
     #[inline(never)]
     pub(super) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {
@@ -121,7 +120,7 @@ impl NodeSpace {
     }
 }
 
-/// Makes the heads of both lists, all links of which name them.
+/// Makes the sentinels of both lists: every link of an empty list names its sentinel.
 pub(crate) fn make_heads(arena: &Arena) -> Result<()> {
     let view = arena.view()?;
     for sentinel in [Head::Points, Head::Ranges].map(Head::sentinel) {

@@ -1,14 +1,13 @@
-//! Prefetches what a walk reads next: along level 0 where neighbours lie side by side, along the
+//! Prefetches what a scan reads next: by address where neighbours are adjacent in memory, by the
 //! directory elsewhere.
 //!
 //! ```text
-//!   side by side   at -> next -> . -> . -> .             2048 bytes further on
-//!   elsewhere      leaf [ .. expected . . . . . far .. ]   the walk meets `expected`: the slot after `far` is asked for
+//!   adjacent    at -> next -> . -> . -> .               prefetch 2048 bytes ahead
+//!   elsewhere   leaf [ .. expected . . . . . far .. ]   the scan meets `expected`: prefetch the node of the slot after `far`
 //! ```
-//! * READ-AHEAD-1: nothing that is read here is used for answers.
+//! No answer depends on what is read here.
 //!
-//! Any thread; lock-free. A list without a directory is read ahead only where neighbours lie side
-//! by side.
+//! Any thread; lock-free. Without a directory only adjacent neighbours are prefetched.
 
 #![forbid(unsafe_code)]
 
@@ -18,37 +17,37 @@ use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::search::{Gap, Search};
 use crate::prefetch::prefetch_lines;
 
-/// Neighbours at most this far apart, in arena units, were probably written one after the other.
+/// Neighbours at most this many arena units apart are adjacent: they were probably written one
+/// after the other.
 const NEAR_UNITS: u32 = 128;
-/// Such neighbours are prefetched this many bytes ahead, farther than the processor does by itself.
+/// How many bytes ahead adjacent neighbours are prefetched: farther than the processor does itself.
 const NEAR_AHEAD: usize = 2048;
-/// Lines that a writer reaches in a few entries are this many bytes ahead.
+/// How many bytes ahead of its node a writer prefetches: a few entries.
 const WRITER_AHEAD: usize = 1024;
 /// How many named nodes the read-ahead is ahead in the directory.
 const AHEAD: i32 = 6;
-/// After this many steps to nodes elsewhere without meeting its path the read-ahead starts again,
-/// because it went astray or the walk is a new one.
+/// The read-ahead starts again after this many steps elsewhere without meeting `expected`: it has
+/// lost the scan, or the scan is a new one.
 const PATIENCE: u32 = 24;
-/// After this many steps in a row to neighbours side by side the read-ahead leaves the directory
-/// alone.
+/// The read-ahead ignores the directory after this many adjacent steps in a row.
 const LONG_RUN: u32 = 16;
 
-/// Where a walk and its read-ahead are in the directory.
+/// Where a scan and its read-ahead are in the directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadAhead {
-    /// Steps to nodes elsewhere since the walk met `expected`.
+    /// Steps to nodes elsewhere since the scan met `expected`.
     steps: u32,
-    /// Steps in a row to neighbours side by side, up to `LONG_RUN`.
+    /// Adjacent steps in a row, up to `LONG_RUN`.
     run: u32,
-    /// The next node on the walk that the directory names, and its slot.
+    /// The next node of the scan that the directory names, and its slot.
     expected: u32,
     next: LeafSlot,
-    /// The slot of the last node that was prefetched.
+    /// The slot of the last prefetched node.
     far: LeafSlot,
 }
 
 impl Default for ReadAhead {
-    /// Not started: it starts at the first two entries that are not adjacent in memory.
+    /// A read-ahead that starts at the first step between entries that are not adjacent.
     fn default() -> Self {
         ReadAhead {
             steps: PATIENCE,
@@ -61,7 +60,7 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Whether the read-ahead moves after a step to this node, which lies elsewhere.
+    /// Whether the read-ahead moves after a step to this node, which is not adjacent.
     #[inline(always)]
     fn is_due_elsewhere(&mut self, node: u32) -> bool {
         self.run = 0;
@@ -69,8 +68,8 @@ impl ReadAhead {
         node == self.expected || self.steps > PATIENCE
     }
 
-    /// Whether the read-ahead moves after a step to this node, which lies beside the one before. In
-    /// a long run of such steps it rests; the first step out of the run starts it again.
+    /// Whether the read-ahead moves after a step to this node, which is adjacent. It rests in a
+    /// long run of such steps; the first step out of the run starts it again.
     #[inline(always)]
     fn is_due_beside(&mut self, node: u32) -> bool {
         if self.run == LONG_RUN {
@@ -85,8 +84,8 @@ impl ReadAhead {
 }
 
 impl<'a> Search<'a> {
-    /// The first entry at or after a position, where a walk begins. What lies behind that place in
-    /// the directory is prefetched first.
+    /// The first entry at or after a position, where a scan begins. Prefetches the nodes that the
+    /// directory names after it first.
     pub(crate) fn find_ahead(
         &self,
         target: &Target<'_>,
@@ -99,8 +98,8 @@ impl<'a> Search<'a> {
         self.first_from(hint.as_ref(), target)
     }
 
-    /// After a step from `at` to `entry`, prefetches what lies beside that on the far side. `true`:
-    /// the caller must move the read-ahead, with `read_on`.
+    /// After a step from `at` to an adjacent `entry`, prefetches further in the same direction.
+    /// `true`: the caller must move the read-ahead, with `read_on`.
     #[inline(always)]
     pub(crate) fn prefetch_beside(
         &self,
@@ -119,8 +118,7 @@ impl<'a> Search<'a> {
         read_ahead.is_due_beside(to) && self.directory != 0
     }
 
-    /// Moves the read-ahead after a step to a node that it was due for: compiled once for each
-    /// direction.
+    /// Moves the read-ahead after a step to a node. Compiled once for each direction.
     pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         match direction {
             Direction::Forward => self.move_on(read_ahead, node, Direction::Forward),
@@ -149,7 +147,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The place after another one in the directory, and the node that it names; 0: none.
+    /// The directory's slot after another one, and the node that it names; 0: none.
     #[inline(always)]
     fn named_after(&self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
         let next = LeafSlot {
@@ -162,8 +160,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The place after the last one of a leaf. Takes the search by value, as all that is called
-    /// from steps does, so that these keep it in registers.
+    /// The slot after the last one of a leaf, and its node. Takes the search by value, so that the
+    /// steps of scans keep it in registers.
     #[inline(never)]
     fn named_beside(self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
         let directory = self.directory();
@@ -176,7 +174,7 @@ impl<'a> Search<'a> {
         (next, directory.named(next))
     }
 
-    /// Starts the read-ahead where the walk is.
+    /// Starts the read-ahead at the slot of a node of the scan.
     #[inline(never)]
     fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         read_ahead.steps = 0;
@@ -207,7 +205,7 @@ impl<'a> Search<'a> {
         (read_ahead.next, read_ahead.expected) = self.named_after(place, direction);
     }
 
-    /// Prefetches lines that a writer reaches in a few entries.
+    /// Prefetches the lines that a writer fills a few entries after this unit.
     #[inline(always)]
     pub(crate) fn prefetch_ahead(&self, unit: u32) {
         if let Some(address) = self.view.locate_near(unit) {

@@ -1,29 +1,29 @@
-//! The one walk to a position, and the bracket that certifies where it ended.
+//! Searches: the walk to a position, and the bracket that certifies its end.
 //!
 //! ```text
-//!   level 2   S ----------------------> d ------------------> S        at      last node known to be before the target
-//!   level 1   S --------> b ----------> d ----------> g ----> S        greater first node known not to be
+//!   level 2   S ----------------------> d ------------------> S        at       last node known to be before the target
+//!   level 1   S --------> b ----------> d ----------> g ----> S        greater  first node known not to be before it
 //!   level 0   S --> a --> b --> [c  |   d] --> e ---> g ----> S        [pred | succ] is the bracket
 //! ```
-//! S is the sentinel: its links lead to the first nodes, its back link to the last node, and it
-//! ends every level.
+//! S is the sentinel. It starts and ends every level: its links name the first nodes, its back link
+//! the last node.
 //!
-//! * SEARCH-1: `at` moves only to nodes that compared less than the target. So whatever damage the
-//!   walk met, it enters level 0 before the target.
-//! * SEARCH-2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link
-//!   whose tag matched and for which succ's back link vouches (`witness.rs`), both key digests
-//!   verified. It holds whatever path was taken (tower, splice, hint, index).
-//! * SEARCH-3: if a bracket fails, the walk is repeated with care: every key verified, damaged
-//!   nodes stepped over by their own links. What remains open is a `Gap`.
-//! * SEARCH-4: a link above level 0 that fails counts as absent. At level 0 the walk comes back
-//!   from the next node that upper levels, the directory, or a link that went back to an earlier
-//!   value, reached: along back links that forward links confirm.
-//! * SEARCH-5: an entry is the first one at or after a position without a bracket if it has the key
-//!   of the position, if the link that names it says that the node before it has another key
-//!   (LINKS-3), and if its back link vouches for that link: what may stand in front of it is a
-//!   version of its key, and would be the node before it or come between the two.
+//! * SEARCH-1: a search answers by a certified bracket: pred < target <= succ; the link from pred
+//!   to succ has a matching tag; succ's back link confirms that link; both key digests verify. This
+//!   holds for every path to the bracket: towers, splice, hint, directory.
+//! * SEARCH-2: a link above level 0 that fails its check counts as absent. Where a level-0 link is
+//!   broken, or went back to an earlier value, the search starts at the next node that upper
+//!   levels, the directory or that earlier value name, and follows back links that forward links
+//!   confirm.
+//! * SEARCH-3: one answer needs no bracket. An entry is the first one at or after a position if it
+//!   has the position's key, its link says that the node before it has another key (LINKS-3), and
+//!   its back link confirms that link. Only a version of the same key could come before the entry:
+//!   it would be the node before it, or between the two.
 //!
-//! Any thread; lock-free. Not promised: how many steps. Expected O(log n).
+//! A bracket that cannot be certified is searched again with care (`careful.rs`). Damage that is
+//! still in the way then is reported as a `Gap`.
+//!
+//! Any thread; lock-free. Expected O(log n) steps, without a bound.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -36,20 +36,21 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::control::Head;
+use crate::memtable::arena::back_links::Doubt;
 use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::layout::HEIGHT_MAX;
 use crate::memtable::arena::links::EndKeys;
 use crate::memtable::arena::node::{Node, Verified, bytes_of};
-use crate::memtable::arena::towers::Towers;
-use crate::memtable::arena::witness::Doubt;
+use crate::memtable::arena::tower_height::Towers;
 use crate::memtable::directory::lookup::{Hint, LeafSlot};
 use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU32, Ordering};
 
-/// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
+/// Most hops on level 0 from a hint before the search takes the towers: a leaf and a half of
+/// entries.
 pub(super) const HINT_HOPS: u32 = 64;
-/// From a node to the end of its key's first words, in units, with digests of 8 bytes.
+/// Units from a node to the end of its key's first words, with digests of 8 bytes.
 const KEY_UNITS: u32 = 6;
 
 /// How much a walk checks.
@@ -57,9 +58,9 @@ const KEY_UNITS: u32 = 6;
 pub(super) enum Checks {
     /// Only the bracket is verified.
     Bracket,
-    /// The key digest of every node that is entered is verified.
+    /// The key digest of every node on the way is verified.
     EveryNode,
-    /// Every node is verified, and damaged ones are stepped over.
+    /// Every node on the way is verified, and the walk steps over damaged ones.
     StepOver,
 }
 
@@ -69,14 +70,14 @@ pub(crate) struct Splice {
     pub(crate) prev: [u32; HEIGHT_MAX],
     /// How many levels are known, from level 0 on.
     pub(crate) levels: u32,
-    /// The place in the directory before which the next node is named: a guess.
+    /// The slot of the directory before which the next node belongs: a guess.
     pub(crate) named: LeafSlot,
-    /// How many nodes the search passed on level 0, after the one that it started at.
+    /// How many level-0 nodes the search passed after its first one.
     pub(crate) hops: u32,
 }
 
 impl Splice {
-    /// For a search from the top of a list.
+    /// The splice of a search from the top of a list.
     pub(crate) fn new(sentinel: u32) -> Splice {
         Splice {
             prev: [sentinel; HEIGHT_MAX],
@@ -95,12 +96,10 @@ impl Splice {
     }
 }
 
-/// What a search records.
+/// The record of a search: for a writer its splice, in tests its number of nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Trail<'w> {
-    /// The search's splice, for a writer.
     pub(crate) splice: Option<&'w mut Splice>,
-    /// How many nodes it visited.
     #[cfg(test)]
     pub(crate) nodes: u32,
 }
@@ -117,7 +116,7 @@ impl<'w> From<&'w mut Splice> for Trail<'w> {
 }
 
 impl Trail<'_> {
-    /// The search leaves a level after this node.
+    /// Records the node at which the search leaves a level.
     #[inline(always)]
     pub(super) fn record(&mut self, level: u32, at: u32) {
         if let Some(splice) = &mut self.splice {
@@ -125,7 +124,7 @@ impl Trail<'_> {
         }
     }
 
-    /// The search has passed so many nodes on level 0, the last of which is `at`.
+    /// Records that the search passed `hops` nodes on level 0 and ended after `at`.
     #[inline(always)]
     pub(crate) fn end_at(&mut self, at: u32, hops: u32) {
         if let Some(splice) = &mut self.splice {
@@ -134,7 +133,7 @@ impl Trail<'_> {
         }
     }
 
-    /// The search looks at a node.
+    /// Counts a node, in tests.
     #[inline(always)]
     pub(super) fn visit(&mut self) {
         #[cfg(test)]
@@ -143,7 +142,7 @@ impl Trail<'_> {
         }
     }
 
-    /// Records a start at a hint, after which only level 0 of the splice is known.
+    /// Records a start at a hint: the splice knows level 0 only.
     #[inline(always)]
     pub(super) fn start_at(&mut self, hint: &Hint) {
         if let Some(splice) = &mut self.splice {
@@ -152,32 +151,32 @@ impl Trail<'_> {
     }
 }
 
-/// Two level-0 neighbours around a position (SEARCH-2), by their nodes.
+/// Two level-0 neighbours around a position, certified (SEARCH-1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bracket<'a> {
     pub(crate) pred: u32,
     pub(crate) succ: u32,
-    /// The entry of `succ`; `None` if that is the sentinel.
+    /// The entry of `succ`; `None` for the sentinel.
     pub(crate) entry: Option<Verified<'a>>,
-    /// K of the key of `pred`, as it was verified; 0: that is the sentinel, or nothing was
-    /// verified.
+    /// K of the verified key of `pred`; 0 for the sentinel and where nothing was verified.
     pub(crate) pred_part: u64,
 }
 
-/// The next node on level 0, as the link to it was read: its tag and the header are checked.
+/// A level-0 link that was read, and the node that it names. The link's tag and the node's header
+/// are checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ahead<'a> {
-    /// The node that it was read from.
+    /// The node whose link it is.
     pub(crate) at: u32,
     pub(crate) ends: EndKeys,
     pub(crate) next: u32,
-    /// The next node, open; `None`: the sentinel.
+    /// The next node, open; `None` for the sentinel.
     pub(crate) node: Option<Node<'a>>,
-    /// What the back link of the next node names.
+    /// The node that the next node's back link names.
     pub(crate) back: u32,
 }
 
-/// A place where damage hides which entry follows which. If both sides name one entry, no entry is
+/// A place where damage hides the order of entries. If both sides are one entry, no entry is
 /// missing, but damage hides which range tombstone covers it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gap {
@@ -190,13 +189,13 @@ pub(crate) struct Gap {
 
 /// A skiplist over an arena.
 pub(crate) struct List {
-    /// Levels in use: a hint that only grows.
+    /// The highest level in use: a hint that only grows.
     pub(crate) top: AtomicU32,
     pub(crate) seek_checks: SeekChecks,
     pub(crate) order_checks: OrderChecks,
-    /// Where the root word of the directory stands; 0: there is none.
+    /// The unit of the directory's root word; 0: there is no directory.
     pub(crate) directory: u32,
-    /// The list that this is: a damaged hint may name a node of the other one.
+    /// Which list of the arena it is. A damaged hint may name a node of the other one.
     pub(crate) list: Head,
 }
 
@@ -204,11 +203,11 @@ impl List {
     /// The highest level in use.
     #[inline(always)]
     pub(crate) fn top(&self) -> u32 {
-        // ORDERING: Relaxed: a hint; a smaller value only makes the search longer.
+        // ORDERING: Relaxed: a hint; a stale value makes the search longer, not wrong.
         self.top.load(Ordering::Relaxed).min(HEIGHT_MAX as u32 - 1)
     }
 
-    /// How tall the list's towers are.
+    /// The distribution of the list's tower heights.
     #[inline(always)]
     pub(crate) fn towers(&self) -> Towers {
         if self.directory == 0 {
@@ -251,7 +250,7 @@ impl std::ops::Deref for Search<'_> {
     }
 }
 
-/// A walk under way.
+/// The state of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk {
     pub(super) at: u32,
@@ -262,13 +261,13 @@ pub(crate) struct Walk {
     pub(super) damaged_node: u32,
 }
 
-/// How a step ended.
+/// The result of a step of a walk.
 pub(crate) enum Progress {
-    /// The walk has a candidate.
+    /// The walk has another candidate.
     On,
-    /// Level 0 ends between `at` and `greater`.
+    /// The walk has ended on level 0, between `at` and `greater`.
     Arrived,
-    /// The walk met damage at level 0 after this node, and does not step over damage.
+    /// The walk met damage on level 0 after this node, and does not step over damage.
     Stopped(u32),
 }
 
@@ -285,7 +284,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Looks for the next candidate from `from`, descending as needed.
+    /// Takes the next candidate after `from`, on this level or below.
     #[inline(always)]
     pub(crate) fn choose(&self, walk: &mut Walk, mut from: u32, trail: &mut Trail<'_>) -> Progress {
         loop {
@@ -295,7 +294,7 @@ impl<'a> Search<'a> {
                     return Progress::On;
                 }
                 Some(target) => walk.greater = target,
-                // A processor that errs goes on below level 0.
+                // A faulty processor could pass level 0: that is not a level then.
                 None if walk.level == 0 || walk.level >= HEIGHT_MAX as u32 => {
                     return Progress::Stopped(from);
                 }
@@ -311,7 +310,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Visits the candidate and moves on: the one step that all searches share.
+    /// Compares the candidate with the target, and moves to it or down. All walks share this step.
     #[inline(always)]
     pub(super) fn step(
         &self,
@@ -330,6 +329,8 @@ impl<'a> Search<'a> {
                     walk.greater = walk.candidate;
                     return self.descend(walk, trail);
                 }
+                // `at` moves only here, to a node that compared less: whatever damage the walk
+                // meets, it enters level 0 before the target.
                 walk.at = walk.candidate;
                 walk.damaged_node = 0;
                 if walk.level > 0 {
@@ -348,8 +349,8 @@ impl<'a> Search<'a> {
         self.choose(walk, from, trail)
     }
 
-    /// Prefetches the node that the walk visits next if it goes down. The link is not checked,
-    /// because this is a hint.
+    /// Prefetches the node that the walk visits next if it goes down. The link is not checked: the
+    /// address is a hint.
     #[inline(always)]
     fn prefetch_below(&self, at: u32, level: u32) {
         if let Some(target) = self.view.peek_link(at, level) {
@@ -365,7 +366,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Handles a candidate that is not before the target: goes down one level, or arrives.
+    /// Goes down one level, or arrives: the candidate is not before the target.
     #[inline(always)]
     fn descend(&self, walk: &mut Walk, trail: &mut Trail<'_>) -> Progress {
         trail.record(walk.level, walk.at);
@@ -380,7 +381,7 @@ impl<'a> Search<'a> {
         self.choose(walk, walk.at, trail)
     }
 
-    /// Finds and certifies the bracket around a position, with the checks that the table asks for.
+    /// The bracket around a position, with the checks that the table's options ask for.
     #[inline(never)]
     pub(crate) fn find(
         &self,
@@ -390,7 +391,7 @@ impl<'a> Search<'a> {
         self.find_by(self.hint(target).as_ref(), target, trail)
     }
 
-    /// [`find`](Self::find), after the directory was asked.
+    /// [`find`](Self::find) from the directory's hint.
     #[inline(always)]
     pub(crate) fn find_by(
         &self,
@@ -398,7 +399,7 @@ impl<'a> Search<'a> {
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
-        // Without a closure, which might not be inlined.
+        // A closure might not be inlined.
         if let Some(hint) = hint
             && let Some(ahead) = self.ahead_of(hint)
             && let Some(bracket) = self.find_ahead_of(ahead, HINT_HOPS, target, trail)
@@ -429,7 +430,7 @@ impl<'a> Search<'a> {
         self.first_by(hint, target)
     }
 
-    /// [`find_at_or_after`](Self::find_at_or_after), after the directory was asked.
+    /// [`find_at_or_after`](Self::find_at_or_after) from the directory's hint.
     #[inline(always)]
     pub(crate) fn first_by(
         &self,
@@ -460,7 +461,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Finds and certifies the bracket from the top of the towers; falls back to a careful search.
+    /// The bracket around a position, from the top of the towers; over damage by a careful search.
     #[inline(never)]
     pub(crate) fn find_by_towers(
         &self,
@@ -482,8 +483,8 @@ impl<'a> Search<'a> {
         self.find_carefully(target, trail)
     }
 
-    /// Walks from the sentinel down to the lowest level that is wanted. Takes and returns values,
-    /// so that they stay in registers.
+    /// Walks from the sentinel down to the level `lowest`. Takes and returns the walk by value, so
+    /// that it stays in registers.
     #[inline(never)]
     pub(super) fn walk(
         self,
@@ -494,33 +495,32 @@ impl<'a> Search<'a> {
     ) -> (Walk, Progress) {
         let mut progress = self.choose(&mut walk, self.sentinel, trail);
         while matches!(progress, Progress::On) && walk.level >= lowest {
-            // Prefetched before the comparison, whatever its result, because a single search has no
-            // other work while it waits for memory.
+            // Before the comparison, whatever its result: a single search has no other work while
+            // it waits for memory.
             self.prefetch_below(walk.candidate, walk.level);
             progress = self.step(&mut walk, target, trail, checks);
         }
         (walk, progress)
     }
 
-    /// Records the way to a target on the levels above 0. What it records is a hint: who links
-    /// there verifies both sides.
+    /// Records the splice of a target on the levels above 0. The splice is a hint: `link_tower`
+    /// verifies both sides of each link.
     pub(crate) fn find_above(&self, target: &Target<'_>, trail: &mut Trail<'_>) {
         let (_, progress) = self.walk((self.start(), 1), target, trail, Checks::Bracket);
         if let Progress::Stopped(_) = progress {
-            // Damage: its neighbours are found with care.
+            // Damage: the careful search finds the neighbours.
             let _ = self.find_by_towers(target, trail);
         }
     }
 
-    /// Whether the back link of a certified bracket is unchanged. If its link is, too, which the
-    /// exchange of a writer compares, no node has come between: keys do not change.
+    /// Whether a bracket's back link is unchanged since it was certified. If its link is unchanged
+    /// too, which the writer's compare-and-swap decides, no node has come between.
     #[inline(always)]
     pub(crate) fn stands(&self, bracket: &Bracket<'a>) -> bool {
         self.view.back_target(bracket.succ) == Some(bracket.pred)
     }
 
-    /// Verifies both sides of a bracket and the link between them (SEARCH-2), or returns what is in
-    /// doubt.
+    /// Certifies the bracket of two nodes (SEARCH-1), or returns the doubt about it.
     #[inline(never)]
     pub(super) fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         let mut pred_part = 0;
@@ -541,7 +541,7 @@ impl<'a> Search<'a> {
         .ok_or(Doubt::Damage)
     }
 
-    /// Certifies the bracket of a node that was verified, whose K this is, and what is ahead of it.
+    /// Certifies the bracket of a verified node, whose K is `pred_part`, and the node ahead of it.
     #[inline(always)]
     pub(crate) fn certify_ahead(&self, pred_part: u64, ahead: &Ahead<'a>) -> Option<Bracket<'a>> {
         let Ahead {
@@ -550,7 +550,7 @@ impl<'a> Search<'a> {
             ..
         } = *ahead;
         if ahead.back != pred {
-            self.view.question(self.sentinel, pred, succ).ok()?;
+            self.view.confirm_link(self.sentinel, pred, succ).ok()?;
         }
         let entry = match ahead.node {
             Some(node) => Some(node.try_verify(&self.view)?),
@@ -564,7 +564,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The bracket of two nodes that are verified, unless order checks refuse it.
+    /// This bracket of two verified nodes, unless order checks refuse it.
     #[inline(always)]
     fn ordered(&self, bracket: Bracket<'a>) -> Option<Bracket<'a>> {
         if self.order_checks == OrderChecks::On && !self.are_in_order(bracket.pred, bracket.succ) {
@@ -573,8 +573,8 @@ impl<'a> Search<'a> {
         Some(bracket)
     }
 
-    /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches
-    /// for that link. `None`: the sentinel.
+    /// The verified entry of `succ`, whose back link confirms the link from `pred`. `None` for the
+    /// sentinel.
     #[inline]
     pub(super) fn vouched(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
         let (node, back) = if succ == self.sentinel {
@@ -584,7 +584,7 @@ impl<'a> Search<'a> {
             (Some(node), back)
         };
         if back != pred {
-            self.view.question(self.sentinel, pred, succ)?;
+            self.view.confirm_link(self.sentinel, pred, succ)?;
         }
         match node {
             Some(node) => node.try_verify(&self.view).map(Some).ok_or(Doubt::Damage),
@@ -592,7 +592,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The next node on level 0, open.
+    /// The node after `at` on level 0, open.
     #[inline(always)]
     pub(crate) fn look_ahead(&self, at: u32) -> Option<Ahead<'a>> {
         let (next, ends) = self.view.try_link_with_ends(at, 0)?;
@@ -615,8 +615,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether two neighbours that were verified are in order. By offset, so that walks without
-    /// order checks keep open nodes in registers.
+    /// Whether two verified neighbours are in order. Takes offsets, so that walks without order
+    /// checks keep open nodes in registers.
     #[cold]
     #[inline(never)]
     pub(crate) fn are_in_order(self, left: u32, right: u32) -> bool {
@@ -631,7 +631,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The report for a node that was stepped over.
+    /// The report for a damaged node that a walk stepped over.
     #[cold]
     pub(crate) fn node_report(self, node: u32) -> Corruption {
         self.verified(node)
@@ -639,8 +639,8 @@ impl<'a> Search<'a> {
             .unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
     }
 
-    /// Opens and verifies a node; the sentinel is `None`. Compiled once: searches that are not rare
-    /// open and verify by themselves.
+    /// Opens and verifies a node; `None` for the sentinel. Compiled once: hot paths open and verify
+    /// nodes inline.
     #[inline(never)]
     pub(crate) fn verified(&self, node: u32) -> Result<Option<Verified<'a>>, Corruption> {
         if node == self.sentinel {
@@ -649,7 +649,7 @@ impl<'a> Search<'a> {
         self.view.open(node)?.verify(&self.view).map(Some)
     }
 
-    /// Order checks: fails if two adjacent entries are out of order.
+    /// Fails if two adjacent entries are out of order.
     pub(crate) fn check_order(
         self,
         left: Option<&Verified<'a>>,
@@ -669,25 +669,25 @@ impl<'a> Search<'a> {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 mod tests {
     use super::*;
     use crate::comparator::BYTEWISE;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::integrity::tag::Secret;
-    use crate::key::Kind;
+    use crate::kind::Kind;
     use crate::memtable::arena::arena::Arena;
-    use crate::memtable::arena::control::Head;
     use crate::memtable::arena::encode::Fields;
+    use crate::memtable::arena::heads::Head;
     use crate::memtable::skiplist::find_many::find_many;
     use crate::memtable::skiplist::inserter::Inserter;
     use crate::memtable::skiplist::list::DuplicatePolicy;
     use crate::memtable::skiplist::node_space::make_heads;
     use crate::sync::Ordering;
 
-    /// Every bit of every key in turn: many searches end where single searches end, in a bracket or
-    /// in a gap, and never in a wrong answer.
+    /// Flips every bit of every key in turn: searches for many keys end where single searches end,
+    /// in a bracket or a gap, and never in a wrong answer.
     #[test]
     fn many_searches_end_where_single_ones_end_also_over_damage() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
@@ -711,7 +711,7 @@ mod tests {
             .iter()
             .map(|key| Target::new(&BYTEWISE, key, u64::MAX))
             .collect();
-        let told = |outcome: Result<Bracket<'_>, Gap>| {
+        let key_or_report = |outcome: Result<Bracket<'_>, Gap>| {
             outcome
                 .map(|bracket| bracket.entry.map(|entry| entry.key().to_vec()))
                 .map_err(|gap| gap.corruption)
@@ -723,9 +723,8 @@ mod tests {
                 let first = search
                     .first_by(hint, &targets[index])
                     .map_err(|gap| gap.corruption);
-                let outcome = told(outcome);
-                // What a link alone proves is an answer where a bracket is none, and never another
-                // one.
+                let outcome = key_or_report(outcome);
+                // A link alone may give the answer where no bracket does, and never another one.
                 let first = first.map(|entry| entry.map(|entry| entry.key().to_vec()));
                 assert!(
                     first == outcome || outcome.is_err() && first == Ok(Some(keys[index].to_vec()))
@@ -752,7 +751,7 @@ mod tests {
                     let answer = answer.unwrap();
                     assert_eq!(
                         answer,
-                        told(search.find(target, &mut Trail::default())),
+                        key_or_report(search.find(target, &mut Trail::default())),
                         "bit {bit} of {unit}"
                     );
                     assert!(

@@ -1,4 +1,4 @@
-//! Steps of an insert at which a test comes between. Not in a normal build.
+//! Hooks for tests between the steps of an insert. Not in a normal build.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -8,18 +8,18 @@ use std::cell::RefCell;
 pub(super) enum Step {
     /// The node is built, and no link names it yet.
     Built(u32),
-    /// The node lost its exchange.
+    /// The node lost its compare-and-swap.
     Kept(u32),
 }
 
 pub(super) type Between = Box<dyn FnMut(Step)>;
 
 thread_local! {
-    /// What the test does.
+    /// The hook of the test that runs.
     pub(super) static BETWEEN: RefCell<Option<Between>> = const { RefCell::new(None) };
 }
 
-/// Runs what a test does at this step. Inserts that the test makes there run undisturbed.
+/// Runs the test's hook at this step. Inserts that the hook makes run without it.
 pub(super) fn reach(step: Step) {
     if let Some(mut between) = BETWEEN.take() {
         between(step);

@@ -1,7 +1,7 @@
-//! Tests of inserts that lose the exchange of their link: as often as a test wants, on either side,
+//! Tests of inserts. Most lose the exchange of their link, as often as a test wants, on either side,
 //! and over damage between two attempts.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,13 +14,14 @@ use super::steps::{BETWEEN, Step};
 
 use crate::comparator::BYTEWISE;
 use crate::error::{Corruption, Error, Result};
-use crate::integrity::digest::{Protected, Width};
+use crate::integrity::digest::{Protected, Width, key_part};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{SequenceNumber, Target};
+use crate::kind::Kind;
 use crate::memtable::arena::arena::Arena;
-use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::heads::Head;
 use crate::sync::Ordering;
 
 const VALUE: &[u8] = b"a value";
@@ -30,14 +31,14 @@ fn fields(key: &[u8], sequence: SequenceNumber) -> Fields<'_> {
     Fields::new(sequence, Kind::PUT, key, VALUE, None)
 }
 
-/// A list that what comes between shares.
+/// A list, which the test's insert and its rivals share.
 struct Table {
     arena: Arena,
     list: List,
 }
 
 impl Table {
-    /// A list of two keys, as `make` makes it of a plain one.
+    /// A list of two keys; `make` may give it a directory.
     fn new(make: fn(List) -> List) -> Rc<Table> {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
         let arena = Arena::new(1 << 16, 1 << 20, width, secret);
@@ -66,8 +67,8 @@ impl Table {
         Ok(placed.tower.revision)
     }
 
-    /// Inserts, and loses its exchange to these keys, one after the other. `damage` runs between two
-    /// attempts, with the node.
+    /// Inserts `victim`, which loses its compare-and-swap to each of the rivals in turn. `damage`
+    /// runs between two attempts, with the node.
     fn put_late(
         self: &Rc<Self>,
         (victim, policy): (&Fields<'_>, DuplicatePolicy),
@@ -90,7 +91,8 @@ impl Table {
         outcome
     }
 
-    /// Keys, sequence numbers and revisions of level 0. Each back link names the node before.
+    /// Keys, sequence numbers and revisions of level 0. Asserts that each back link names the node
+    /// before.
     fn rows(&self) -> Vec<(Vec<u8>, SequenceNumber, u32)> {
         let search = self.search();
         let (mut rows, mut at) = (Vec::new(), search.sentinel);
@@ -112,7 +114,7 @@ impl Table {
         }
     }
 
-    /// Whether a key is there, with its value.
+    /// Whether the list has a key, with its value.
     fn holds(&self, key: &[u8]) -> Result<bool, Corruption> {
         let search = self.search();
         let target = Target::new(&BYTEWISE, key, SequenceNumber::MAX);
@@ -127,7 +129,7 @@ impl Table {
     }
 }
 
-/// Keys around the victim, ever closer to it, in turns before and after it.
+/// Keys around the victim, each closer to it, in turns before and after it.
 fn rivals(count: u32) -> Vec<(Vec<u8>, SequenceNumber)> {
     let key = |n: u32| match n % 2 {
         0 => format!("b{n:04}").into_bytes(),
@@ -138,8 +140,8 @@ fn rivals(count: u32) -> Vec<(Vec<u8>, SequenceNumber)> {
 
 const MAKERS: [fn(List) -> List; 2] = [|list| list, List::with_directory];
 
-/// However often an insert loses: its node stays where it was built, closed until it is linked, and
-/// ends between its last neighbours.
+/// However often an insert loses, its node stays where it was built, cannot be opened until it is
+/// linked, and ends between its last neighbours.
 #[test]
 fn a_node_that_loses_is_kept() {
     for (make, count) in MAKERS.iter().flat_map(|make| {
@@ -173,7 +175,8 @@ fn a_node_that_loses_is_kept() {
     }
 }
 
-/// Versions of the victim's own key come between: what links say of both keys is written again.
+/// The rivals are versions of the victim's own key: what the links say about the keys at their ends
+/// is written again.
 #[test]
 fn a_kept_node_among_versions_of_its_key() {
     for make in MAKERS {
@@ -194,8 +197,8 @@ fn a_kept_node_among_versions_of_its_key() {
     }
 }
 
-/// The winner is an equal entry: the loser is refused, and its node is gone; or it replaces the
-/// winner, by a node of another revision.
+/// The winner is an equal entry: the loser is refused and its node zeroed, or it replaces the
+/// winner by a node of another revision.
 #[test]
 fn a_kept_node_meets_its_equal() {
     for make in MAKERS {
@@ -224,8 +227,8 @@ fn a_kept_node_meets_its_equal() {
     }
 }
 
-/// Where damage is: in the kept node, in the node after which it lost its exchange, in the winner,
-/// after which it belongs now, or in the node after both.
+/// The damaged node: the kept one, the one after which it lost, the winner (after which it belongs
+/// now), or the node after both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hit {
     Kept,
@@ -234,12 +237,12 @@ enum Hit {
     After,
 }
 
-/// Units of a node of this list before its offset (its links), and from there on: header, digests,
-/// key and value of the victim, which are the longest ones.
+/// The units of the victim, relative to its offset: one link before it; header, digests, key and
+/// value from it on. The other nodes are shorter.
 const UNITS: std::ops::Range<i64> = -1..10;
 
-/// Every bit of the kept node, and of its neighbours, flips between two attempts: each key is
-/// answered right or by `Corruption`, and what the builder had verified is verified again.
+/// Every bit of the kept node and of its neighbours flips between two attempts: each read answers
+/// right or by `Corruption`, and what the build had verified is verified again.
 #[test]
 fn damage_between_two_attempts() {
     let step = if cfg!(miri) { 61 } else { 1 };
@@ -263,7 +266,7 @@ fn damage_between_two_attempts() {
     }
 }
 
-/// Whether the insert succeeds.
+/// Flips one bit between two attempts. Whether the insert succeeds.
 fn damaged(make: fn(List) -> List, hit: Hit, unit: i64, bit: u32) -> bool {
     let table = Table::new(make);
     let note = format!("bit {bit} of unit {unit}, {hit:?}");
@@ -294,7 +297,7 @@ fn damaged(make: fn(List) -> List, hit: Hit, unit: i64, bit: u32) -> bool {
     let refused = outcome.as_ref().err().and_then(Error::corruption);
     assert!(outcome.is_ok() || refused.is_some(), "{note}: {outcome:?}");
     if hit == Hit::Kept {
-        // Its link and its back word are written again; nothing reads the last bytes of its space.
+        // Its link and its back word are written again; the last bytes of its space are padding.
         let is_read =
             !matches!(unit, -1 | 2) && unit * 64 + i64::from(bit) < 8 * (28 + 16 + 24 + 7);
         assert_eq!(outcome.is_err(), is_read, "{note}");
@@ -313,4 +316,41 @@ fn damaged(make: fn(List) -> List, hit: Hit, unit: i64, bit: u32) -> bool {
         (inserted, found) => panic!("{note}: inserted: {inserted}, {found:?}"),
     }
     outcome.is_ok()
+}
+
+/// Keys of every length around the ends of the short copy, with the hash of their own or of
+/// another key.
+#[test]
+fn a_key_that_is_not_what_was_hashed_is_not_published() {
+    let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
+    let arena = Arena::new(1 << 20, 1 << 24, width, secret);
+    make_heads(&arena).unwrap();
+    let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
+    let search = list.search(arena.view().unwrap(), &BYTEWISE);
+    let mut inserter = Inserter::default();
+    let bytes: Vec<u8> = (1..=40).collect();
+    for len in 0..bytes.len() {
+        let key = &bytes[..len];
+        let fields = Fields::new(1, Kind::PUT, key, b"v", None);
+        let mut insert = |fields: &Fields<'_>| {
+            list.insert(&search, &mut inserter, fields, DuplicatePolicy::Reject)
+                .map(drop)
+        };
+        let other = insert(&Fields {
+            key_part: key_part(&bytes[..=len]),
+            ..fields
+        });
+        assert!(
+            matches!(other, Err(Error::Corruption(_))),
+            "{len}: {other:?}"
+        );
+        insert(&fields).unwrap();
+    }
+    let mut at = search.sentinel;
+    for len in 0..bytes.len() {
+        let entry = search.next(at).unwrap().unwrap();
+        assert_eq!(entry.key(), &bytes[..len]);
+        at = entry.node().offset();
+    }
+    assert!(search.next(at).unwrap().is_none());
 }

@@ -1,16 +1,14 @@
-//! Links a published node at its higher levels.
+//! Links a published node at the levels above 0.
 //!
 //! ```text
-//!   level 2   a ---------------------------> g        a node is linked after the last one before it, level by level,
-//!   level 1   a ------> c -----------------> g        from below: next of prev, new -> next, prev -> new (Release)
+//!   level 2   a ---------------------------> g        from level 1 up, after the last node before the new one:
+//!   level 1   a ------> c -----------------> g        read prev -> next, set new -> next, exchange prev -> new (Release)
 //!   level 0   a -> b -> c -> [new] -> e ---> g
 //! ```
-//! * LINK-TOWER-1: a node is linked only between two that are verified, or that its bracket has just
-//!   verified, and in order.
-//! * LINK-TOWER-2: if a level is damaged here, the node is not linked at it nor above it, which
-//!   costs only speed.
+//! A level with damage at the node's place, and the levels above it, stay without the node. That
+//! costs only speed.
 //!
-//! Any thread; lock-free. The comparator may panic here: the node is published and counted already.
+//! Any thread; lock-free. The comparator may panic here: the node is published and counted.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +23,7 @@ pub(crate) struct Tower {
     pub(crate) node: u32,
     pub(crate) height: u32,
     pub(crate) revision: u32,
-    /// The node before it at level 0, which its bracket certified.
+    /// The node before it at level 0, which its bracket verified.
     pub(crate) pred: u32,
 }
 
@@ -45,12 +43,14 @@ impl Search<'_> {
         }
     }
 
-    /// Links the node at one level. It searches on from `prev` if the splice was outdated or
-    /// another writer was faster. `None`: damage (LINK-TOWER-2).
+    /// Links the node at one level. Walks from `prev` to the node's place if the splice is outdated
+    /// or another writer was faster. `None`: damage.
     fn link_at(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
         let (view, node) = (&self.view, tower.node);
         loop {
             let next = view.try_link(prev, level)?;
+            // Both neighbours are verified and in order before the node is linked between them; its
+            // bracket has verified `tower.pred`.
             if next != self.sentinel {
                 let after = self.verified(next).ok()??;
                 if after.node().order(self.comparator, target).is_lt() {

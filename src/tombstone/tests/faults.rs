@@ -1,4 +1,5 @@
-//! Every stored bit flipped in turn: each answer is right or `Corruption`.
+//! Tests with damaged words: every stored bit is flipped in turn, and each answer is right or
+//! `Corruption`.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +7,7 @@ use crate::comparator::BYTEWISE;
 use crate::error::Corruption;
 use crate::integrity::tag::Secret;
 use crate::sync::Published;
-use crate::tombstone::node::CoverageNode;
+use crate::tombstone::coverage_node::CoverageNode;
 use crate::tombstone::query::Question;
 use crate::tombstone::segments::Segments;
 use crate::tombstone::tests::fixture::Index;
@@ -85,7 +86,7 @@ pub(super) fn survey(case: &Case, note: &str) -> usize {
     damaged
 }
 
-/// What a scrub reports: of the list first.
+/// The reports of a scrub: those of the list first.
 pub(super) fn findings(index: &Index) -> Vec<Corruption> {
     let mut found = Vec::new();
     index.nodes.scrub(&mut |corruption| found.push(corruption));
@@ -148,7 +149,7 @@ fn every_flipped_bit_of_a_finished_index() {
     flip_everything(&case, if cfg!(debug_assertions) { 523 } else { 1 });
 }
 
-/// A node that is damaged before it is merged spoils no other node.
+/// A node that is damaged before it is merged makes no other node wrong.
 #[test]
 fn damaged_nodes_are_not_merged() {
     let stride = if cfg!(debug_assertions) { 331 } else { 5 };
@@ -178,9 +179,9 @@ fn damaged_nodes_are_not_merged() {
     }
 }
 
-/// MERGE-3: a block with a damaged record gets no node, and those after it do.
+/// A block with a damaged record gets no node, and the blocks after it do.
 #[test]
-fn damaged_records_are_not_painted() {
+fn no_node_covers_a_damaged_record() {
     for finish in [Index::merge_all, Index::finish] {
         let (index, spans) = (Index::new(Secret::from_seed(1)), spans(1, 40, ""));
         for (start, end, sequence) in &spans {
@@ -211,8 +212,8 @@ fn damaged_records_are_not_painted() {
     }
 }
 
-/// A key without the common prefix is before or after all keys of a node: no record below it is
-/// read.
+/// A key without the common prefix is before or after all keys of a node, so none of the node's
+/// records is read.
 #[test]
 fn keys_that_begin_otherwise_need_no_record() {
     let (index, common) = (Index::new(Secret::from_seed(1)), "a-common-beginning-");
@@ -236,8 +237,8 @@ fn keys_that_begin_otherwise_need_no_record() {
     );
 }
 
-/// A count of summary nodes that went back: no answer depends on it, and a scrub tells how many
-/// there are.
+/// The count of summary nodes again has an earlier value: no answer depends on it, and a scrub
+/// reports the number of nodes found.
 #[test]
 fn a_count_of_summary_nodes_that_went_back() {
     let (index, spans) = (Index::new(Secret::from_seed(1)), spans(1, 48, ""));
@@ -270,8 +271,7 @@ fn a_count_of_summary_nodes_that_went_back() {
     );
 }
 
-/// Every bit of the numbers that say how many bytes prefixes leave out, flipped: no answer depends
-/// on it.
+/// Every bit of the numbers of bytes that prefixes leave out is flipped: no wrong answer follows.
 #[test]
 fn damaged_skips_are_not_believed() {
     let case = case(7, 70, "a-common-beginning-");
@@ -291,8 +291,8 @@ fn damaged_skips_are_not_believed() {
     assert_eq!(survey(&case, "repaired"), 0);
 }
 
-/// Where all prefixes are the largest one, which is also that of padding, keys that are not
-/// verified lead a search to the wrong piece.
+/// All prefixes are the largest one, which padding has too, so a search depends on whole keys. A
+/// damaged key that was believed would lead it to a wrong piece.
 #[test]
 fn damaged_keys_with_the_largest_prefix() {
     let mut spans = spans(9, 75, &[0xff; 8]);
@@ -323,7 +323,7 @@ fn damaged_keys_with_the_largest_prefix() {
     assert_eq!(survey(&case, "repaired"), 0);
 }
 
-/// Two words exchange their places: each was valid only at its own.
+/// Two words exchange their places: each is valid only in its own place.
 #[test]
 fn swapped_words() {
     let case = case(5, 70, "");
@@ -346,8 +346,8 @@ fn swapped_words() {
     assert_eq!(survey(&case, "repaired"), 0);
 }
 
-/// Two whole pieces exchange their places, checks included: only the position in the check shows
-/// it.
+/// Two pieces of a node exchange their places together with their checks: only the position in the
+/// check shows it.
 #[test]
 fn swapped_pieces() {
     let case = case(6, 64, "");
@@ -386,8 +386,7 @@ fn swapped_pieces() {
     }
 }
 
-/// Every flipped bit of a finished index: the fragments that it keeps are right, or `Corruption`,
-/// or none.
+/// With any flipped bit a finished index returns right fragments, `Corruption`, or none.
 #[test]
 fn kept_fragments_are_right_or_corruption() {
     let step = if cfg!(debug_assertions) { 61 } else { 3 };
@@ -414,8 +413,8 @@ fn kept_fragments_are_right_or_corruption() {
     }
 }
 
-/// What the index says that it takes: its tree, the stored words, and little more for the cells
-/// that hold nodes.
+/// `allocated_bytes` is the size of the tree and of the stored words, and a little more for the
+/// cells that hold nodes.
 #[test]
 fn allocated_bytes_are_those_of_the_stored_words() {
     assert_eq!(Index::new(Secret::from_seed(1)).allocated_bytes(), 0);
@@ -435,299 +434,5 @@ fn allocated_bytes_are_those_of_the_stored_words() {
             (stored - 256..=stored + cells).contains(&found),
             "{len}: {found} for {stored}, cells {cells}"
         );
-    }
-}
-
-/// Lost writes: any one word, line or published cell goes back to a value that it held before. Each
-/// answer is right or `Corruption`, and a scrub reports it.
-///
-/// A failure names its seed; replay with
-/// `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::faults::lost`.
-mod lost {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use crate::comparator::BYTEWISE;
-    use crate::integrity::index_checks::Checks;
-    use crate::integrity::tag::Secret;
-    use crate::tombstone::tests::faults::{Case, findings, insert, questions, spans, survey};
-    use crate::tombstone::tests::fixture::Index;
-    use crate::tombstone::tests::{Span, seeds};
-
-    /// A stored word: region and place in it.
-    type Word = (usize, u64);
-
-    /// All stored words, by address, with their values.
-    fn words(index: &Index) -> BTreeMap<usize, (Word, u64)> {
-        let mut found = BTreeMap::new();
-        for (number, region) in index.fault_regions().into_iter().enumerate() {
-            for word in 0..region.bits / 64 {
-                let value = index.overwrite(number, word, 0).unwrap();
-                index.overwrite(number, word, value);
-                found.insert(region.address + 8 * word as usize, ((number, word), value));
-            }
-        }
-        found
-    }
-
-    /// The values that each word held: those of fresh memory, and those before each insert.
-    #[derive(Default)]
-    struct History {
-        states: Vec<BTreeMap<usize, u64>>,
-    }
-
-    impl History {
-        fn note(&mut self, index: &Index) {
-            self.states.push(
-                words(index)
-                    .into_iter()
-                    .map(|(address, (_, value))| (address, value))
-                    .collect(),
-            );
-        }
-
-        /// Notes the values of words before their first store, because a segment of records is
-        /// published with its first record.
-        fn born(&mut self, index: &Index, checks: Checks) {
-            let first = index
-                .fault_regions()
-                .iter()
-                .position(|region| region.name == "tombstone record");
-            let mut state = BTreeMap::new();
-            for (number, region) in index.fault_regions().into_iter().enumerate() {
-                let record = region.name == "tombstone record";
-                for word in 0..region.bits / 64 {
-                    let index = number.saturating_sub(first.unwrap_or(0)) as u32;
-                    let pending = (record && word == 4).then(|| checks.pending(index));
-                    if record || region.name == "tombstone keys" {
-                        state.insert(region.address + 8 * word as usize, pending.unwrap_or(0));
-                    }
-                }
-            }
-            self.states.insert(0, state);
-        }
-
-        /// For each line of `size` bytes, lines shifted by `shift`: its words, with the values that
-        /// they held at one earlier time, if those differ from the present ones.
-        fn faults(&self, index: &Index, size: usize, shift: usize) -> BTreeSet<Vec<(Word, u64)>> {
-            let mut lines: BTreeMap<usize, Vec<(usize, Word, u64)>> = BTreeMap::new();
-            for (address, (word, value)) in words(index) {
-                lines
-                    .entry((address + shift) / size)
-                    .or_default()
-                    .push((address, word, value));
-            }
-            let mut faults = BTreeSet::new();
-            for state in &self.states {
-                for line in lines.values() {
-                    let before = line.iter().filter_map(|(address, word, value)| {
-                        state
-                            .get(address)
-                            .filter(|old| *old != value)
-                            .map(|old| (*word, *old))
-                    });
-                    faults.insert(before.collect::<Vec<_>>());
-                }
-            }
-            faults.remove(&vec![]);
-            faults
-        }
-    }
-
-    fn restore(index: &Index, fault: &[(Word, u64)]) -> Vec<(Word, u64)> {
-        let store = |((region, word), value): &(Word, u64)| {
-            (
-                (*region, *word),
-                index.overwrite(*region, *word, *value).unwrap(),
-            )
-        };
-        fault.iter().map(store).collect()
-    }
-
-    /// How an index is built.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Life {
-        /// As the live index of a mutable table.
-        Live,
-        /// No node before all records are there.
-        AtOnce,
-    }
-
-    fn put(index: &Index, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
-        match life {
-            Life::Live => index.insert(&BYTEWISE, start, end, *sequence),
-            Life::AtOnce => index.append(&BYTEWISE, start, end, *sequence).map(drop),
-        }
-    }
-
-    /// Draws tombstones in order of arrival. For every second seed their sequence numbers do not
-    /// ascend in that order.
-    fn shuffled(seed: u64, len: u64, common: &str) -> Vec<Span> {
-        let mut spans = spans(seed, len, common);
-        if seed.is_multiple_of(2) {
-            spans
-                .iter_mut()
-                .for_each(|span| span.2 = (span.2 ^ 5) + 8 * (span.2 % 3));
-        }
-        spans
-    }
-
-    fn live_through(spans: &[Span], life: Life, seed: u64) -> (Index, History) {
-        let (index, mut history) = (Index::new(Secret::from_seed(seed)), History::default());
-        for span in spans {
-            history.note(&index);
-            put(&index, life, span).unwrap();
-        }
-        history.note(&index);
-        index.finish(&BYTEWISE);
-        history.born(&index, Checks::new(Secret::from_seed(seed)));
-        (index, history)
-    }
-
-    fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
-        let spans = shuffled(seed, len, common);
-        let (index, history) = live_through(&spans, life, seed);
-        let case = Case {
-            questions: questions(&spans, common),
-            index,
-        };
-        assert_eq!(survey(&case, "undamaged"), 0);
-        assert_eq!(findings(&case.index), []);
-        let mut faults = history.faults(&case.index, 8, 0);
-        for shift in (0..64).step_by(if len > 40 { 40 } else { 8 }) {
-            faults.append(&mut history.faults(&case.index, 64, shift));
-        }
-        for fault in &faults {
-            let now = restore(&case.index, fault);
-            let name = case.index.fault_regions()[fault[0].0.0].name;
-            let note = format!(
-                "PARANOID_SEED={seed} {len} tombstones, {life:?}: {name} {fault:x?} went back"
-            );
-            let damaged = survey(&case, &note);
-            // `skip` is a hint for later records: any value is right.
-            let advice = fault.len() == 1 && name.starts_with("skip");
-            assert!(!advice || damaged == 0, "{note}");
-            assert!(
-                advice || !findings(&case.index).is_empty(),
-                "{note}: scrub is silent"
-            );
-            restore(&case.index, &now);
-        }
-        assert_eq!(survey(&case, "repaired"), 0);
-        faults.len()
-    }
-
-    #[test]
-    fn every_earlier_value_of_every_word_and_line() {
-        let visibility: &[u64] = if cfg!(debug_assertions) {
-            &[1, 33]
-        } else {
-            &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200]
-        };
-        let mut faults = 0;
-        for seed in seeds(if cfg!(debug_assertions) { 1 } else { 2 }) {
-            for len in visibility {
-                faults += try_life(seed, *len, Life::Live, "");
-                faults += try_life(seed, *len, Life::AtOnce, "a-common-beginning-");
-            }
-        }
-        assert!(faults > 500, "{faults}");
-    }
-
-    /// Writing goes on after the damage: a tombstone whose insert succeeds is found, or its query
-    /// is `Corruption`.
-    #[test]
-    fn writes_after_a_lost_write() {
-        let step = if cfg!(debug_assertions) { 149 } else { 1 };
-        for seed in seeds(2) {
-            let spans = shuffled(seed, 40, "common");
-            let (before, after) = spans.split_at(21);
-            let (model, history) = live_through(before, Life::Live, seed);
-            for (number, size) in [8, 64].into_iter().enumerate() {
-                let faults = history.faults(&model, size, 0).len();
-                for turn in (number..faults).step_by(step) {
-                    let (index, history) = live_through(before, Life::Live, seed);
-                    let faults = history.faults(&index, size, 0);
-                    let Some(fault) = faults.iter().nth(turn) else {
-                        continue;
-                    };
-                    restore(&index, fault);
-                    let mut known = before.to_vec();
-                    for span in after {
-                        if put(&index, Life::Live, span).is_err() {
-                            break;
-                        }
-                        known.push(span.clone());
-                    }
-                    let case = Case {
-                        questions: questions(&known, "common"),
-                        index,
-                    };
-                    survey(
-                        &case,
-                        &format!("PARANOID_SEED={seed}: {fault:x?} went back, then writes"),
-                    );
-                    case.index.finish(&BYTEWISE);
-                    survey(
-                        &case,
-                        &format!("PARANOID_SEED={seed}: {fault:x?} went back, then all"),
-                    );
-                }
-            }
-        }
-    }
-
-    /// A published cell reads as unpublished: the tree, segments of records and keys, nodes,
-    /// summary nodes.
-    #[test]
-    fn published_cells_that_went_back() {
-        for len in [1, 9, 75] {
-            let spans = shuffled(len, len, "common");
-            for number in 0.. {
-                let mut index = Index::new(Secret::from_seed(1));
-                insert(&index, &spans);
-                index.finish(&BYTEWISE);
-                let Some(name) = index.lose_cell(number) else {
-                    assert!(number > 2, "only {number} cells");
-                    break;
-                };
-                let case = Case {
-                    questions: questions(&spans, "common"),
-                    index,
-                };
-                let note = format!("{len} tombstones, cell {number}: {name}");
-                let damaged = survey(&case, &note);
-                assert!(
-                    damaged == 0 || !findings(&case.index).is_empty(),
-                    "{note}: scrub is silent"
-                );
-                // An insert may fail. A tombstone whose insert succeeds must be found, and must
-                // hide no other.
-                let span = (b"common01".to_vec(), b"common09".to_vec(), 1000);
-                let mut known = spans.clone();
-                if put(&case.index, Life::Live, &span).is_ok() {
-                    known.push(span);
-                }
-                let case = Case {
-                    questions: questions(&known, "common"),
-                    ..case
-                };
-                survey(&case, &format!("{note}, then an insert"));
-            }
-        }
-    }
-
-    /// `held` counts the readable tombstones: one less after one is lost.
-    #[test]
-    fn held_counts_what_can_be_read() {
-        let spans = shuffled(3, 20, "");
-        let (index, history) = live_through(&spans, Life::Live, 1);
-        assert_eq!(index.held(), 20);
-        for fault in history.faults(&index, 8, 0) {
-            let name = index.fault_regions()[fault[0].0.0].name;
-            let now = restore(&index, &fault);
-            let lost = name == "tombstone record" && fault[0].0.1 == 4;
-            assert!(!lost || index.held() == 19, "{fault:x?}");
-            restore(&index, &now);
-        }
     }
 }

@@ -1,16 +1,17 @@
-//! An index with nodes of its own, for tests and models: the list is in a room above.
+//! An index with nodes of its own in place of a list, for tests and models. The list of a table is
+//! in a room above.
 //!
 //! ```text
-//!   node   start, padded to words | hash | end, padded to words | hash         all words can be damaged
+//!   node   start, padded to words | hash | end, padded to words | hash
 //! ```
-//! A bound is returned if its words verify, as a list does it; then they are the bytes that were
-//! added, of which the node keeps a copy.
+//! As in a list, a bound is returned only if its words verify. The node keeps a copy of the bytes,
+//! with which verified words are compared.
 
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "a test that cannot go on panics"
+    reason = "a test that cannot continue panics"
 )]
 
 use std::ops::{Deref, DerefMut};
@@ -24,10 +25,10 @@ use crate::integrity::tag::Secret;
 use crate::key::SequenceNumber;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::tombstone::fragments::Fragments;
-use crate::tombstone::live::{CoveringRun, LiveIndex};
+use crate::tombstone::index::{CoveringRun, TombstoneIndex};
 use crate::tombstone::query::{Asked, Question};
-use crate::tombstone::segments::{Segments, damage};
-use crate::tombstone::span::{Checked, End, Keys, Source, Spans, Tombstone};
+use crate::tombstone::segments::Segments;
+use crate::tombstone::span::{Checked, End, Keys, Source, Spans, Tombstone, damage};
 use crate::tombstone::tree::Tree;
 
 /// A stored key: its words, then its hash.
@@ -77,7 +78,7 @@ impl Bound {
     }
 }
 
-/// Nodes in place of a list.
+/// The nodes.
 pub(crate) struct Nodes {
     nodes: Segments<OnceLock<[Bound; 2]>, 4>,
     next: Mutex<u32>,
@@ -98,7 +99,7 @@ impl Nodes {
         }
     }
 
-    /// A new node with these keys.
+    /// Adds a node with these bounds.
     pub(crate) fn add<'k>(&self, keys: Keys<'k>, sequence: SequenceNumber) -> Tombstone<'k> {
         let number = {
             let mut next = self.next.lock();
@@ -118,7 +119,7 @@ impl Nodes {
         }
     }
 
-    /// Passes each word of a bound to `visit`.
+    /// Calls `visit` for each word of a bound.
     #[cfg(not(loom))]
     pub(crate) fn each_word(&self, node: u32, end: End, visit: &mut dyn FnMut(&AtomicU64)) {
         let bounds = self
@@ -129,7 +130,7 @@ impl Nodes {
         bounds[end as usize].words.iter().for_each(visit);
     }
 
-    /// What a scrub of the list reports.
+    /// Reports every damaged bound, as a scrub of a list does.
     #[cfg(not(loom))]
     pub(crate) fn scrub(&self, report: &mut dyn FnMut(crate::error::Corruption)) {
         let stored = self
@@ -146,7 +147,7 @@ impl Nodes {
         }
     }
 
-    /// Passes the words of every bound to `visit`.
+    /// Calls `visit` for the words of every bound.
     #[cfg(not(loom))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
         let bounds = self.nodes.items().filter_map(|(_, place)| place.get());
@@ -170,7 +171,8 @@ impl Spans for Nodes {
     }
 }
 
-/// The names of two nodes differ by one bit, so that a damaged name leads to another node.
+/// The first name is not 0. Names of some nodes differ in one bit, so that a damaged name leads to
+/// another node.
 const FIRST_NAME: u32 = 5;
 
 /// The name of a node, by its number.
@@ -184,20 +186,20 @@ fn seed(node: u32, end: u64) -> u64 {
 
 /// An index whose tombstones are in [`Nodes`].
 pub(crate) struct Index {
-    pub(crate) live: LiveIndex,
+    pub(crate) live: TombstoneIndex,
     pub(crate) nodes: Nodes,
 }
 
 impl Deref for Index {
-    type Target = LiveIndex;
+    type Target = TombstoneIndex;
 
-    fn deref(&self) -> &LiveIndex {
+    fn deref(&self) -> &TombstoneIndex {
         &self.live
     }
 }
 
 impl DerefMut for Index {
-    fn deref_mut(&mut self) -> &mut LiveIndex {
+    fn deref_mut(&mut self) -> &mut TombstoneIndex {
         &mut self.live
     }
 }
@@ -205,7 +207,7 @@ impl DerefMut for Index {
 impl Index {
     pub(crate) fn new(secret: Secret) -> Self {
         Index {
-            live: LiveIndex::new(secret),
+            live: TombstoneIndex::new(secret),
             nodes: Nodes::new(),
         }
     }

@@ -1,11 +1,11 @@
-//! Fault injection for the tombstone index: lists every stored word and flips any bit of it, without
-//! unsafe code.
+//! Fault injection for the tombstone index: lists all stored words and flips any bit of them,
+//! without unsafe code.
 //!
-//! The numbers of regions stay the same while no thread inserts or merges. Regions include padding
+//! The numbers of regions do not change while no thread inserts or merges. Regions include padding
 //! and words that are not in use yet; a flip in these must be harmless.
 //!
-//! Who may call what: any thread; flips are meant for damage at rest, so no other thread should
-//! write meanwhile.
+//! Any thread may inject faults, but no other thread should write at the same time: flips are meant
+//! for memory at rest.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ pub(crate) struct FaultRegion {
 }
 
 impl Index {
-    /// Passes every region of stored words to `visit`: those of the index first.
+    /// Calls `visit` for every region of stored words: first those of the index, then the nodes'.
     fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
         self.live.regions(visit);
         self.nodes.regions(visit);
@@ -41,8 +41,8 @@ impl Index {
         regions
     }
 
-    /// Makes published cell number `number` read as unpublished, and returns what it held. `None`
-    /// if there are fewer cells.
+    /// Makes published cell number `number` read as unpublished, and returns the name of its
+    /// content. `None` if there are fewer cells.
     #[cfg(test)]
     pub(crate) fn lose_cell(&mut self, number: usize) -> Option<&'static str> {
         let (mut left, mut lost) = (number, None);
@@ -71,9 +71,9 @@ impl Index {
         let mut regions: Vec<&[AtomicU64]> = Vec::new();
         self.regions(&mut |_, words| regions.push(words));
         let word = regions.get(region)?.get(usize::try_from(word).ok()?)?;
-        // ORDERING: relaxed; nobody else is at work.
+        // ORDERING: relaxed; no other thread is at work.
         let old = word.load(Ordering::Relaxed);
-        // ORDERING: relaxed; nobody else is at work.
+        // ORDERING: relaxed; no other thread is at work.
         word.store(new(old), Ordering::Relaxed);
         Some(old)
     }

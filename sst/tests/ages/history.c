@@ -1,5 +1,5 @@
-/* A RocksDB or a LevelDB of any age, through its C functions: makes a database whose only table file has every version
- * that was written.
+/* Makes a database by the C functions of a RocksDB or a LevelDB of any age. Its only table file has every version that was
+ * written.
  *
  *   history LIBRARY rocksdb FOLDER OPTIONS   < operations    options of a database: `compression=..;..`
  *   history LIBRARY leveldb FOLDER OPTIONS   < operations    `snappy`, `filter`, both or neither
@@ -65,7 +65,7 @@ static void *open_in(void *options, const char *folder) {
     return database;
 }
 
-/* The bytes of a field that begins at `text`; `text` goes to the next one. */
+/* The bytes of a field that begins at `text`; `text` is moved to the next one. */
 static char *field(char **text, size_t *len) {
     char *bytes = calloc(1, strlen(*text) + 1);
     unsigned byte;
@@ -96,7 +96,7 @@ int main(int count, char **arguments) {
     if (count != 5) fail("history LIBRARY rocksdb|leveldb FOLDER OPTIONS");
     alarm(300);
     prefix = arguments[2];
-    /* Lazily: a library may name functions of an allocator that is not here. */
+    /* Lazily, because a library may name functions of an allocator that is missing here. */
     library = dlopen(arguments[1], RTLD_LAZY);
     if (!library) fail(dlerror());
     void *options = options_of(arguments[4]), *database = open_in(options, arguments[3]);
@@ -114,7 +114,7 @@ int main(int count, char **arguments) {
     if (strcmp(prefix, "rocksdb") == 0) {
         CALL(void, "flush", (void *, void *, char **), database, make("flushoptions_create"), &error), check(error);
     } else {
-        /* Its log becomes a table when it is opened again. */
+        /* Its log becomes a table when the database is opened again. */
         CALL(void, "close", (void *), database);
         database = open_in(options, arguments[3]);
     }

@@ -1,10 +1,10 @@
-/* A RocksDB of any age, through its C functions: writes a table file, or ingests one and asks for every key by Get.
+/* Writes a table file by the C functions of a RocksDB of any age, or ingests one and gets every key.
  *
  *   rocksdb LIBRARY write FILE OPTIONS   < keys    options of block-based tables: `format_version=4;..`
  *   rocksdb LIBRARY get FOLDER FILE      < keys    prints a letter per key: + found, - absent, ! another value
  *
- * Keys come as hexadecimal digits, one a line; the value of a key is the key. After `get` a second line says how many
- * keys the filter alone denied. cc -o rocksdb rocksdb.c -ldl; RocksDB's headers are not needed. */
+ * Keys come as hexadecimal digits, one a line; the value of a key is the key. After `get` a second line has the number
+ * of keys that the filter alone denied. cc -o rocksdb rocksdb.c -ldl; RocksDB's headers are not needed. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ API(void *, rocksdb_options_create, void);
 API(void, rocksdb_options_set_create_if_missing, void *, unsigned char);
 API(void, rocksdb_options_enable_statistics, void *);
 API(char *, rocksdb_options_statistics_get_string, void *);
-/* The filter comes by its name: the C functions of RocksDB 5 cannot make a full one. */
+/* The filter is set by its name: the C functions of RocksDB 5 cannot make a full one. */
 API(void, rocksdb_get_options_from_string, void *, const char *, void *, char **);
 API(void *, rocksdb_open, void *, const char *, char **);
 API(void, rocksdb_close, void *);
@@ -47,7 +47,7 @@ static void *symbol(void *library, const char *name) {
 }
 
 static void load(const char *path) {
-    /* Lazily: a library may name functions of an allocator that is not here. */
+    /* Lazily, because a library may name functions of an allocator that is missing here. */
     void *library = dlopen(path, RTLD_LAZY);
     if (!library) fail(dlerror());
 #define LOAD(name) *(void **)&name = symbol(library, #name)
@@ -73,7 +73,7 @@ static void *options_with(const char *table) {
 
 static char key[1 << 16];
 
-/* The length of the next key, -1 at the end. */
+/* The length of the next key; -1 at the end. */
 static long next_key(void) {
     static char line[2 * sizeof key + 2];
     long len = 0;

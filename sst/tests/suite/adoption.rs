@@ -1,5 +1,5 @@
-//! Our files inside a database of RocksDB, asked by gets, key by key, absent ones among them: a
-//! scan would not notice a wrong filter hash, a wrong form of the index or wrong properties.
+//! Checks this crate's files inside a database of RocksDB by gets, key by key, also of absent keys:
+//! a scan would not notice a wrong filter hash, a wrong form of the index or wrong properties.
 
 use std::path::Path;
 
@@ -34,8 +34,8 @@ fn questions(model: &Model, rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Asks a database for each key, with a filter policy. The program ends at the first key that is
-/// absent (with a code that says nothing), so it is started again for those after it.
+/// Gets each key from a database with a filter policy. The program ends at the first absent key
+/// (with a code that means nothing), so it is started again for the keys after it.
 pub(crate) fn ask(ldb: &Path, database: &Path, keys: &[Vec<u8>]) -> Vec<Option<String>> {
     let database = format!("--db={}", database.display());
     let arguments = [

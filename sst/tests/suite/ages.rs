@@ -1,5 +1,5 @@
-//! Files that RocksDB and LevelDB of many ages wrote: every version of every key, and every flipped
-//! bit of those in `data`.
+//! Reads files that RocksDB and LevelDB of many ages wrote: every version of every key, and every
+//! flipped bit of the files in `data`.
 //!
 //! `ages/history.c` and `ages/goleveldb` make them from the operations here. `ages/run` fetches the
 //! libraries; with `PARANOID_REWRITE` set it keeps the files of [`KEPT`] in `data`.
@@ -20,8 +20,8 @@ use crate::rng::Watchdog;
 use crate::rocksdb::rows_of;
 use crate::tools;
 
-/// Files of [`History`]: the name, what made it, the options, the operations, and whether snappy
-/// compressed it.
+/// Files of [`History`]: name, program, options, operations, and whether snappy compressed the
+/// file.
 const KEPT: [(&str, &str, &str, &str, bool); 4] = [
     ("leveldb-1.23.ldb", "leveldb", "", "PD", false),
     (
@@ -47,9 +47,8 @@ const KEPT: [(&str, &str, &str, &str, bool); 4] = [
     ),
 ];
 
-/// Releases of RocksDB that `ages/run` fetches, the operations that their C functions have, and the
-/// first and the last format version that they write. An earlier first one is written as 1 by
-/// RocksDB 9.
+/// Releases of RocksDB that `ages/run` fetches, the operations of their C functions, and the first
+/// and the last format version that they write. RocksDB 9 writes 1 for an earlier first one.
 const AGES: [(&str, &str, u32, u32); 8] = [
     ("4.13.5", "PDM", 0, 2),
     ("5.11.3", "PDMR", 0, 2),
@@ -61,15 +60,15 @@ const AGES: [(&str, &str, u32, u32); 8] = [
     ("11.8.1", "PDMRS", 2, 7),
 ];
 
-/// Options of filters: none, one of the whole file, and one of each block, which releases since 7.0
-/// take for the former.
+/// Options of filters: none, one of the whole file, and one of each block. Releases since 7.0 take
+/// the last for the second.
 const FILTERS: [&str; 3] = [
     "",
     ";filter_policy=bloomfilter:10:false",
     ";filter_policy=bloomfilter:10:true",
 ];
 
-/// Operations as `ages/history.c` reads them, and what they leave where no version is dropped.
+/// Operations as `ages/history.c` reads them, and their versions if none is dropped.
 struct History {
     lines: String,
     model: Model,
@@ -122,7 +121,7 @@ impl History {
         }
     }
 
-    /// Has a program make a database of these operations in `folder`, and returns its table file.
+    /// Makes a program write a database of these operations in `folder`. Returns its table file.
     fn file(&self, program: &Path, arguments: &[&OsStr], folder: &Path, options: &str) -> PathBuf {
         let operations = folder.join("operations");
         std::fs::write(&operations, &self.lines).unwrap();
@@ -173,7 +172,7 @@ fn open(bytes: &[u8]) -> Result<SortedTable> {
     SortedTable::from_source("kept", TableSource::memory(Arc::new(bytes.to_vec())))
 }
 
-/// What a whole file of others holds, by itself.
+/// The content of a file that another program wrote, as this crate reads it.
 fn model_of(table: &SortedTable) -> Model {
     let ranges = table
         .range_tombstones()
@@ -229,7 +228,7 @@ fn the_comparator_of_rocksdb_4_is_read() {
 #[test]
 fn every_flipped_bit_of_a_kept_file_shows() {
     let _watchdog = Watchdog::new("ages::every_flipped_bit_of_a_kept_file_shows", 0);
-    // Development builds take every 61st bit, from another one for each file.
+    // Development builds take every 61st bit, beginning with another one for each file.
     let stride = if cfg!(debug_assertions) { 61 } else { 1 };
     let others = ["rocksdb-4.13.5.sst", "rocksdb-5.18.4-range-deletion.sst"];
     let names = KEPT
@@ -240,8 +239,8 @@ fn every_flipped_bit_of_a_kept_file_shows() {
         let mut bytes = std::fs::read(data(name)).unwrap();
         let whole = open(&bytes).unwrap();
         let (model, report) = (model_of(&whole), whole.verify().unwrap());
-        // The properties of old files do not state the format version, and between 2 and 5 nothing
-        // is read in another way.
+        // The properties of old files do not state the format version, and between 2 and 5 all is
+        // read in the same way.
         let version = bytes.len() - 12..if whole.footer().format_version() == 2 {
             bytes.len()
         } else {
@@ -294,7 +293,7 @@ fn history_program(folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Has a RocksDB write the operations in all format versions up to `last`, in every compression.
+/// Makes a RocksDB write the operations in all format versions up to `last`, in every compression.
 fn rocksdb_keeps(
     program: &Path,
     library: &OsStr,
@@ -312,7 +311,7 @@ fn rocksdb_keeps(
             let is_read = match compression {
                 "kSnappyCompression" => cfg!(feature = "snappy"),
                 "kLZ4Compression" => cfg!(feature = "lz4"),
-                // Earlier releases have it under another name.
+                // Earlier releases have another name for it.
                 "kZSTD" => cfg!(feature = "zstd") && letters.contains('R'),
                 _ => true,
             };

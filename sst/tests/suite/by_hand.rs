@@ -1,4 +1,4 @@
-//! Files that are put together by hand, block by block: what no writer makes.
+//! Files that are built by hand, block by block: no writer makes such files.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use paranoid_memtable::ChecksumKind;
 use paranoid_memtable::integrity::BlockChecks;
 use paranoid_sst::{BlockHandle, Footer};
 
-/// A file in the making: data blocks come first, in order.
+/// A file that is being built: data blocks come first, in order.
 pub(crate) struct ByHand {
     version: u32,
     checks: BlockChecks,
@@ -43,7 +43,7 @@ impl ByHand {
         }
     }
 
-    /// Appends a data block as it is to be stored, whose last internal key is `last`.
+    /// Appends a data block in its stored form. `last` is its last internal key.
     pub(crate) fn data(&mut self, last: &[u8], block: &[u8], compression: u8) {
         let handle = self.append(block, compression);
         self.index
@@ -124,7 +124,7 @@ pub(crate) fn block(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     ended(bytes, &restarts)
 }
 
-/// A block with one restart, whose keys share all that they have in common with the one before.
+/// A block with one restart. Keys share their whole common prefix with the key before.
 pub(crate) fn one_restart(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let (mut bytes, mut last) = (vec![], &[][..]);
     for (key, value) in entries {
@@ -145,7 +145,7 @@ pub(crate) fn one_restart(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn ended(mut bytes: Vec<u8>, restarts: &[u32]) -> Vec<u8> {
-    // A block without entries has one restart, too.
+    // A block without entries has one restart.
     let restarts = if restarts.is_empty() { &[0] } else { restarts };
     bytes.extend(restarts.iter().flat_map(|restart| restart.to_le_bytes()));
     bytes.extend((restarts.len() as u32).to_le_bytes());

@@ -1,5 +1,5 @@
-//! From the memtable's stored digests to the bytes of the file: a flip on the way is found, and no
-//! file is made.
+//! Flips bits between the memtable's stored digests and the bytes of the file. Every flip is found,
+//! and no file is made.
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::tombstone::Fragment;
@@ -41,7 +41,7 @@ fn frozen(protection: u8) -> ImmutableMemTable {
     table.freeze().unwrap()
 }
 
-/// What happens to the tenth entry between the table and the writer.
+/// A change of the tenth entry between the table and the writer.
 #[derive(Debug, Clone, Copy)]
 enum Flip {
     Key(usize),
@@ -123,7 +123,7 @@ fn a_flip_between_table_and_block_is_found() {
     for protection in [1, 2, 4, 8] {
         let table = frozen(protection);
         assert_eq!(flush(&table, Flip::None), Ok(()));
-        // A digest of one byte misses one flip in 256: a single place proves little.
+        // A digest of one byte misses one flip in 256, so a single place proves little.
         let (mut missed, mut tried) = (0, 0);
         let keys = (0..7 * 8).map(Flip::Key);
         let values = (0..7 * 8).map(Flip::Value);
@@ -157,7 +157,7 @@ fn a_table_without_protection_starts_a_new_chain() {
     assert_eq!(flush(&frozen(0), Flip::Value(3)), Ok(()));
 }
 
-/// A frozen table comes out of its file as it went in.
+/// A frozen table is equal to its file.
 #[test]
 fn a_flushed_table_is_read_back() {
     let table = frozen(8);

@@ -1,5 +1,5 @@
-//! What a compaction makes of table files, with the helpers of the example `kv_store`: what is read
-//! at each snapshot stays, and nothing else does.
+//! Checks compactions of table files, with the helpers of the example `kv_store`: all that is read
+//! at each snapshot stays, and nothing else.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn scan(files: &[TableFile], snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// The view of an empty set at a number.
+/// The view of an empty set at a sequence number.
 fn at(snapshot: u64) -> View<()> {
     let options = SetOptions::builder()
         .last_sequence(snapshot)
@@ -88,7 +88,7 @@ fn at(snapshot: u64) -> View<()> {
     MemTableSet::open(options, ()).unwrap().view()
 }
 
-/// All files as one.
+/// Compacts all files into one.
 fn compact(directory: &Path, number: u64, files: &[TableFile], snapshots: &[u64]) -> TableFile {
     let merge = Compaction::over(Arc::new(Bytewise), snapshots, sources(files));
     let merge = merge.combining(&Counters).to_lowest_level();

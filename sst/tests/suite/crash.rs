@@ -28,7 +28,7 @@ fn write(disk: &Arc<SimDisk>) -> Result<(), Error> {
     writer.finish().map(|_| ())
 }
 
-/// Writes a file, crashes at a step, and says what is wrong with what survived.
+/// Writes a file and crashes at a step. Returns an error if a partial file survives.
 fn crash(fault: Fault, at: u64, rng: &mut Rng) -> Result<(), String> {
     let disk = Arc::new(SimDisk {
         crash_at: Some(at),
@@ -65,7 +65,7 @@ fn a_crash_leaves_no_file_or_a_whole_one() {
     assert!(steps > 20, "{steps} steps");
     let mut whole = 0;
     for point in 0..amount(10_000, 800) {
-        // The largest number crashes after `finish` returned.
+        // The largest number crashes after `finish` has returned.
         let at = point % (steps + 1);
         if let Err(text) = crash(Fault::None, at, &mut rng) {
             panic!("crash at step {at} of {steps}: {text}; seed {seed:#x}");
@@ -114,8 +114,8 @@ fn a_full_disk_leaves_nothing() {
 
 const CHILD_FOLDER: &str = "PARANOID_SST_CHILD_FOLDER";
 
-/// The child process of a test below: writes one file after the other until it is killed. Does
-/// nothing if it is run as a test.
+/// The child process of a test below: writes one file after the other until it is killed. Without
+/// `CHILD_FOLDER` it does nothing.
 #[test]
 fn a_child_that_writes() {
     let Some(folder) = std::env::var_os(CHILD_FOLDER) else {
@@ -159,7 +159,7 @@ fn a_killed_process_leaves_whole_files() {
         for line in lines {
             let line = line.unwrap();
             ended += u64::from(line.starts_with("end"));
-            // Killed in the middle of the next file, wherever the machine happens to be.
+            // The process is killed in the middle of the next file, at any instruction.
             if line == format!("begin {stop}") {
                 break;
             }

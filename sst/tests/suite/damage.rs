@@ -41,8 +41,8 @@ fn open(bytes: &[u8]) -> Result<SortedTable> {
     SortedTable::from_source("damaged.sst", TableSource::memory(Arc::new(bytes.to_vec())))
 }
 
-/// Calls everything that a table offers, gets of every `step`th row: each answer is right, or says
-/// that the table is damaged.
+/// Makes all calls of a table, with gets of every `step`th row. Each answer is right, or an error
+/// that reports damage.
 pub(crate) fn is_right_or_says_so(table: &SortedTable, model: &Model, first: usize, step: usize) {
     for row in model.rows.iter().skip(first).step_by(step) {
         let Ok(found) = table.get(&row.key, row.sequence) else {
@@ -74,7 +74,7 @@ pub(crate) fn is_right_or_says_so(table: &SortedTable, model: &Model, first: usi
 fn every_flipped_bit_is_found() {
     let _watchdog = Watchdog::new("damage::every_flipped_bit_is_found", 0);
     let model = small();
-    // Development builds take every 61st bit, from another one for each version.
+    // Development builds take every 61st bit, beginning with another one for each version.
     let stride = if cfg!(debug_assertions) { 61 } else { 1 };
     for version in 2..=6 {
         for kind in [
@@ -145,20 +145,17 @@ fn a_report_names_the_place() {
     );
 }
 
-/// Damage that checksums do not show: whatever the blocks hold, nothing panics, hangs or takes
+/// Damage that checksums do not show: for any content of blocks, nothing panics, hangs or takes
 /// memory without bounds.
 #[test]
-fn any_bytes_behind_right_checksums_are_survived() {
+fn any_bytes_under_right_checksums_are_survived() {
     let seed = seed_or(0xda6);
-    let _watchdog = Watchdog::new(
-        "damage::any_bytes_behind_right_checksums_are_survived",
-        seed,
-    );
+    let _watchdog = Watchdog::new("damage::any_bytes_under_right_checksums_are_survived", seed);
     let mut rng = Rng::new(seed);
     let mut files = vec![];
     for version in 2..=6 {
         for interval in [1, 2, 16] {
-            // Blocks of kind `none` verify whatever they hold.
+            // Blocks of kind `none` verify with any content.
             let options = SortedTableOptions::builder()
                 .format_version(version)
                 .checksum(ChecksumKind::None);

@@ -1,5 +1,5 @@
-//! A simulated disk: what was not synced may be lost at a crash, in part or as a whole, names as
-//! well as bytes.
+//! A simulated disk. Anything that was not synced may be lost at a crash, in part or as a whole:
+//! names as well as bytes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use crate::rng::Rng;
 
 const SECTOR: usize = 64;
 
-/// How a disk fails.
+/// The failure of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Fault {
     #[default]
@@ -26,7 +26,7 @@ pub(crate) enum Fault {
 #[derive(Debug, Default)]
 struct Inode {
     bytes: Vec<u8>,
-    /// What survives for certain.
+    /// Bytes that survive a crash for certain.
     synced: Vec<u8>,
 }
 
@@ -74,12 +74,12 @@ fn apply(names: &mut BTreeMap<PathBuf, usize>, change: &Naming) {
 }
 
 impl SimDisk {
-    /// How many steps there were.
+    /// Number of steps so far.
     pub(crate) fn steps(&self) -> u64 {
         self.state.lock().unwrap().steps
     }
 
-    /// The names that there are.
+    /// The names of all files.
     pub(crate) fn names(&self) -> Vec<PathBuf> {
         self.state.lock().unwrap().names.keys().cloned().collect()
     }
@@ -93,9 +93,9 @@ impl SimDisk {
         act(&mut state)
     }
 
-    /// What a file holds after a crash: `None` if its name did not survive. Which changes of names
-    /// and which sectors survive besides those that were synced is up to `rng`; changes of names
-    /// survive in order.
+    /// The content of a file after a crash. `None`: its name did not survive. `rng` decides which
+    /// changes of names and which sectors survive besides the synced ones. Changes of names survive
+    /// in order.
     pub(crate) fn after_crash(&self, path: &Path, rng: &mut Rng) -> Option<Vec<u8>> {
         let state = self.state.lock().unwrap();
         let mut names = state.synced_names.clone();
@@ -133,7 +133,7 @@ impl Write for SimFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let capacity = self.disk.capacity;
         let inode = self.inode;
-        // Takes only a part of the bytes, so that crashes come in the middle of writes as well.
+        // Takes only a part of the bytes, so that crashes also come in the middle of writes.
         let part = &bytes[..bytes.len().min(3 * SECTOR / 2)];
         self.disk.step(|state| {
             let room =

@@ -154,7 +154,7 @@ fn every_flipped_bit_of_every_footer_shows() {
         for bit in 0..LEN * 8 {
             let mut bytes = clean;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // Without a checksum a reader cannot know what the reserved bytes should be.
+            // Without a checksum a reader cannot know the reserved bytes.
             let reserved = footer.format_version() >= 6 && !sealed && (17..33).contains(&(bit / 8));
             match decode(&bytes) {
                 Ok(other) => assert!(
@@ -230,7 +230,7 @@ fn leveldb(start: &[u8]) -> [u8; LEN] {
 #[test]
 fn footers_of_leveldb_are_read_and_not_written() {
     let handles = [0xba, 0x09, 0xac, 0x02, 0xed, 0x07, 0xc8, 0x01];
-    // What is before the footer is none of its own.
+    // The bytes before the footer are not part of it.
     for before in [0, 0xff] {
         let footer = decode(&with(leveldb(&handles), 0, &[before; 5])).unwrap();
         assert_eq!(
@@ -240,7 +240,7 @@ fn footers_of_leveldb_are_read_and_not_written() {
         assert_eq!(footer.checks(), BlockChecks::new(ChecksumKind::Crc32c));
         assert!(is_argument_error(footer.encode(FOOTER_OFFSET)));
     }
-    // A block may end where the footer begins, five bytes later than that of the other versions.
+    // A block may end where the footer begins, which is five bytes later than in other versions.
     let at = |size: u8| decode(&leveldb(&[0, 0, 0xe7, 0x0b, size]));
     assert_eq!(
         at(4).unwrap().index(),
@@ -279,7 +279,8 @@ fn footers_of_leveldb_are_read_and_not_written() {
     }
 }
 
-/// Intact files of others are no damage, and one flipped bit of ours is not another format.
+/// Intact files of other programs are no damage, and one flipped bit of a footer of this crate is
+/// not another format.
 #[test]
 fn other_formats_are_refused_by_name() {
     let (clean, old) = (
@@ -342,7 +343,7 @@ fn damage_under_a_right_checksum_shows() {
             "byte {at} is reserved"
         );
     }
-    // A metaindex as long as there is room for, and one byte longer.
+    // A metaindex that fills the file, and one that is a byte longer.
     let most = (FOOTER_OFFSET - 5) as u32;
     let longest = changed(13, &most.to_le_bytes()).unwrap();
     assert_eq!(
@@ -358,7 +359,7 @@ fn damage_under_a_right_checksum_shows() {
             FOOTER_OFFSET + 13
         );
     }
-    // The footer read from another offset than its own.
+    // The footer, read from another offset than its own.
     assert_eq!(
         corruption(decode_at(&clean, FOOTER_OFFSET + 1)).offset,
         FOOTER_OFFSET + 1
@@ -411,7 +412,7 @@ fn handles_have_one_spelling_and_end_before_the_footer() {
         (longest.metaindex(), longest.index()),
         (empty(1510), Some(empty(0)))
     );
-    // The largest numbers of all.
+    // The largest possible numbers.
     let far = BlockHandle {
         offset: u64::MAX - 60,
         size: 2,
@@ -491,7 +492,7 @@ fn footers_that_make_no_sense_are_refused() {
     ));
 }
 
-/// Bytes that come close: a real footer with a few bytes changed.
+/// Nearly right bytes: a real footer with a few bytes changed.
 fn nearly() -> impl Strategy<Value = [u8; LEN]> {
     let edits = prop::collection::vec((0..LEN, any::<u8>()), 0..4);
     (
@@ -521,7 +522,7 @@ fn any_tail() -> impl Strategy<Value = [u8; LEN]> {
 }
 
 proptest! {
-    /// What decodes is encoded to the bytes that were read, except the reserved ones; nothing
+    /// A decoded footer encodes to the bytes that were read, except the reserved ones. Nothing
     /// panics.
     #[test]
     fn any_bytes(tail in any_tail(), offset in 0..4000u64) {
@@ -542,7 +543,7 @@ proptest! {
         }
     }
 
-    /// Any footer that can be built comes back.
+    /// Any footer that can be built is decoded again.
     #[test]
     fn any_footer(
         version in 1..=7u32,

@@ -1,5 +1,5 @@
-//! Every key of our files through `Get` of RocksDB and Pebble, and of theirs through ours: a scan
-//! asks no filter.
+//! Gets every key of this crate's files by RocksDB and Pebble, and every key of their files by this
+//! crate. A scan would use no filter.
 //!
 //! `ages/rocksdb.c` is compiled here and loads the library that comes with `rocksdb-tools`.
 //! `ages/run` has other ages.
@@ -18,8 +18,8 @@ use crate::model::{folder, hex};
 use crate::rng::{Rng, Watchdog, seed_or};
 use crate::tools;
 
-/// Numbers of keys of which earlier files lost some, or hung their reader; and thousandths of bits
-/// of the filter per key.
+/// Numbers of keys, and thousandths of bits of the filter per key. With these numbers earlier files
+/// lost keys, or hung their reader.
 const SIZES: [(usize, u32); 5] = [
     (100, 10_000),
     (1_000, 3_300),
@@ -28,8 +28,8 @@ const SIZES: [(usize, u32); 5] = [
     (5_000, 10_000),
 ];
 
-/// Releases that `ages/run` fetches, and the last format version that each of them knows and we
-/// write.
+/// Releases that `ages/run` fetches, and the last format version that both the release and this
+/// crate know.
 const AGES: [(&str, u32); 5] = [
     ("5.11.3", 2),
     ("6.29.5", 5),
@@ -38,7 +38,7 @@ const AGES: [(&str, u32); 5] = [
     ("11.8.1", 6),
 ];
 
-/// A program that writes table files and asks for keys.
+/// A program that writes table files and gets keys.
 struct Age {
     program: PathBuf,
     /// Arguments before all others: the library.
@@ -46,14 +46,14 @@ struct Age {
     last_version: u32,
 }
 
-/// Keys in order that are in a file, and as many that are not.
+/// Keys that are in a file, in order, and as many absent ones.
 struct Keys {
     present: Vec<Vec<u8>>,
     absent: Vec<Vec<u8>>,
 }
 
 impl Keys {
-    /// Half of them alike, half of any bytes and lengths.
+    /// Half of the keys are alike, half have any bytes and lengths.
     fn random(rng: &mut Rng, count: usize) -> Keys {
         let mut key = |number: usize| match number % 2 {
             0 => format!("key{number:08}").into_bytes(),
@@ -73,12 +73,12 @@ impl Keys {
         }
     }
 
-    /// How many absent keys a filter of so many thousandths of bits per key denies, and more.
+    /// Least number of absent keys that a filter of this many thousandths of bits per key denies.
     fn denied_at_least(&self, millibits: u32) -> usize {
         self.absent.len() * if millibits < 10_000 { 6 } else { 9 } / 10
     }
 
-    /// A file of keys as the programs read them.
+    /// A file of keys in the form that the programs read.
     fn input<'a>(folder: &Path, keys: impl Iterator<Item = &'a Vec<u8>>) -> Stdio {
         let path = folder.join("keys");
         std::fs::write(&path, keys.map(|key| hex(key) + "\n").collect::<String>()).unwrap();
@@ -107,7 +107,7 @@ impl Age {
         tools::run_with(&self.program, &all, input)
     }
 
-    /// Asks for every key of our file.
+    /// Gets every key of this crate's file.
     fn finds_every_key(&self, keys: &Keys, version: u32, millibits: u32) {
         let folder = folder();
         let file = folder.path().join("ours.sst");
@@ -138,11 +138,11 @@ impl Age {
         );
     }
 
-    /// Reads a file of theirs, and makes the same filter.
+    /// Reads a file of the other program, and makes the same filter.
     fn is_read(&self, keys: &Keys, version: u32, millibits: u32) {
         let folder = folder();
         let [theirs, ours] = ["theirs.sst", "ours.sst"].map(|name| folder.path().join(name));
-        // Sizes that suit an allocator are a later release's own; readers take them from the
+        // Later releases choose sizes that suit an allocator; readers take the size from the
         // trailer.
         let plain = if version < 5 {
             ""
@@ -199,7 +199,7 @@ impl Age {
     }
 }
 
-/// The program over a library, or over the one of `rocksdb-tools`.
+/// The program with this library, or with the one of `rocksdb-tools`.
 fn age(folder: &Path, library: Option<OsString>, last_version: u32) -> Option<Age> {
     let cc = tools::find("cc")?;
     let program = folder.join("rocksdb");
@@ -252,7 +252,7 @@ fn filters_are_those_of_rocksdb() {
     };
     let mut rng = Rng::new(seed);
     versions_and_sizes(&age, Age::is_read, &mut rng);
-    // Rounded up, as RocksDB does since 6.6.
+    // The number is rounded up, as in RocksDB since 6.6.
     age.is_read(&Keys::random(&mut rng, 700), 4, 15_500);
 }
 

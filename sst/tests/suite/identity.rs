@@ -1,5 +1,6 @@
-//! Files that RocksDB wrote: our reader finds what `sst_dump` finds, and our writer, given the same
-//! entries and options, makes the same bytes of data, index and filter blocks.
+//! Compares files that RocksDB wrote: this crate's reader finds the entries that `sst_dump` finds,
+//! and its writer, with the same entries and options, makes the same bytes of data, index and
+//! filter blocks.
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +66,7 @@ fn agree(theirs: &Path, version: u32, kind: ChecksumKind, sst_dump: &Path) {
         their_bytes[..report.data_size as usize] == our_bytes[..report.data_size as usize],
         "data blocks"
     );
-    // Before version 3 separators carry a kind that changes from release to release.
+    // Before version 3 separators have a kind that changes between releases.
     if version >= 3 {
         let (their_index, our_index) = (
             block(&their_bytes, &table, BlockKind::Index),

@@ -1,5 +1,5 @@
-//! Files to be ingested: what becomes of versions, merges and range deletions, and that RocksDB
-//! takes them.
+//! Files for ingestion: the result of versions, merges and range deletions, and RocksDB's ingestion
+//! of the files.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::model::{file_in, folder, hex};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
 use crate::tools;
 
-/// Joins by commas.
+/// Joins operands by commas.
 struct Append;
 
 impl MergeOperator for Append {
@@ -28,7 +28,7 @@ impl MergeOperator for Append {
     }
 }
 
-/// Merge operands only where there are more than five kinds of operations.
+/// Makes a random table. It has merge operands only with more than five kinds of operations.
 fn random(rng: &mut Rng, operations: u64) -> ImmutableMemTable {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     let key = |rng: &mut Rng| format!("key{:03}", rng.below(300)).into_bytes();
@@ -53,7 +53,7 @@ fn random(rng: &mut Rng, operations: u64) -> ImmutableMemTable {
     table.freeze().unwrap()
 }
 
-/// What the file should hold for a key: `None` nothing, else kind and value.
+/// The right entry of the file for a key: kind and value. `None`: no entry.
 fn wanted(table: &ImmutableMemTable, key: &[u8]) -> Option<(Kind, Vec<u8>)> {
     let joined = |operands: Vec<Vec<u8>>| {
         operands
@@ -142,7 +142,7 @@ fn what_cannot_be_ingested_is_refused_by_name() {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     table.insert(9, Kind::from_u8(0x90), b"c", b"1").unwrap();
     assert!(refused(&table).contains("\"c\" @ 9 custom(16)"));
-    // Operands over it would apply to nothing.
+    // Operands over the entry would have no base.
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     table.insert(9, Kind::from_u8(0x90), b"c", b"1").unwrap();
     table.merge(10, b"c", b"2").unwrap();
@@ -215,7 +215,7 @@ fn rocksdb_ingests_and_answers() {
         };
         assert_eq!(answer, said, "{}", String::from_utf8_lossy(key));
     }
-    // The database wrote its sequence number into the file. Our reader still reads it.
+    // The database wrote its sequence number into the file. This crate's reader still reads it.
     let rewritten = std::fs::read_dir(&database)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -257,7 +257,7 @@ fn a_global_sequence_number_is_every_entrys_own() {
             global,
         )
     };
-    // Overwrites the number in place without renewing the checksum, as a database does.
+    // Overwrites the number in place without a new checksum, as a database does.
     let name = b"rocksdb.external_sst_file.global_seqno";
     // The name shares its beginning with the previous one, so only its end is in the file.
     let at = bytes

@@ -1,5 +1,5 @@
-//! LevelDB's tables, made by hand: what their writers may do, and what shows that one is damaged.
-//! `ages` has files of LevelDB.
+//! LevelDB's tables, built by hand: forms that LevelDB's writers allow, and damage that the reader
+//! notices. `ages` has files of LevelDB.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ fn damage<T: std::fmt::Debug>(result: Result<T>) -> (BlockKind, &'static str) {
     }
 }
 
-/// A table of two blocks of the same size, and of an index as long as they are.
+/// A table of two blocks of equal size, and an index of the same size.
 fn two_blocks(change: impl FnOnce(&mut ByHand)) -> ByHand {
-    // Of the format version the file keeps nothing.
+    // The file does not store the format version.
     let mut file = ByHand::new(1, ChecksumKind::Crc32c);
     for number in [1u8, 2] {
         let key = internal(&[b'k', number], 9, 1);
@@ -41,7 +41,7 @@ fn two_blocks(change: impl FnOnce(&mut ByHand)) -> ByHand {
 #[test]
 fn tables_without_properties_are_read() {
     let filter = b"filter.leveldb.BuiltinBloomFilter2";
-    // A filter that denies everything if it is asked as one of RocksDB.
+    // A filter that denies everything if it is read as one of RocksDB.
     let with_filter = two_blocks(|file| file.named(filter, &[0; 69]));
     for (file, blocks) in [(two_blocks(|_| ()), 2), (with_filter, 3)] {
         let table = open(file.finish_leveldb()).unwrap();
@@ -91,8 +91,8 @@ fn other_compressions_are_refused_by_name() {
     }
 }
 
-/// The footer has no checksum. A block that its flipped bit names is none of the three that end the
-/// file.
+/// The footer has no checksum. With a flipped bit it names a block that is not one of the last
+/// three of the file.
 #[test]
 fn a_handle_of_another_block_shows() {
     let whole = two_blocks(|_| ()).finish_leveldb();
@@ -131,7 +131,7 @@ fn a_handle_of_another_block_shows() {
     }
 }
 
-/// RocksDB's first releases end their files like LevelDB, and have properties.
+/// RocksDB's first releases end their files as LevelDB does, and have properties.
 #[test]
 fn properties_count_where_there_are_some() {
     for name in [&b"rocksdb.properties"[..], b"rocksdb.stats"] {

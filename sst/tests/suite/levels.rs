@@ -1,13 +1,14 @@
-//! Levels whose files touch: a history that is cut at every key against the same history in one
-//! source. Both answer every question alike.
+//! Levels whose files touch: a history that is cut at keys, compared with the same history in one
+//! source. Both must give the same answers.
 //!
 //! ```text
 //!   history    a@5   [b, t)@9   m@10  m@3   p@11
 //!   cut at m   a@5   [b, m)@9 | [m, t)@9   m@10  m@3   p@11       bounds a .. m (excluded), m .. t (excluded)
 //! ```
-//! Cut at each key alone, at all keys, and at some; in memtables and in table files with filters.
-//! Single moves of the level, cursors both ways, gets, multi-gets, and compactions at an inner
-//! level and at the lowest one, all over an older source that has every key.
+//! Histories are cut at each key alone, at all keys, and at some, in memtables and in table files
+//! with filters. The tests are single moves of the level, cursors both ways, gets, multi-gets, and
+//! compactions at an inner level and at the lowest one. All are over an older source that has every
+//! key.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +38,7 @@ const KEYS: [&[u8]; 11] = [
     b"a", b"b", b"c", b"c\0", b"d", b"e", b"f", b"g", b"h", b"ha", b"z",
 ];
 
-/// The newest number of what is older than every history.
+/// The newest sequence number of the older source.
 const OLD: u64 = KEYS.len() as u64;
 
 fn history(rng: &mut Rng) -> History {
@@ -70,17 +71,17 @@ fn history(rng: &mut Rng) -> History {
     all
 }
 
-/// What the file of a part has of a range tombstone that reaches past the part.
+/// The form of a range tombstone that reaches past a part, in the file of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tombstones {
-    /// The piece inside.
+    /// Only the piece inside.
     Cut,
-    /// All of it: the bounds of the file clip it.
+    /// The whole tombstone: the bounds of the file clip it.
     Whole,
 }
 
-/// The parts of a history between these keys, each from its first key on and before its end, and
-/// their bounds. Parts of nothing are no files.
+/// Cuts a history at these keys, and returns the parts with their bounds. A part begins with a cut
+/// and ends before the next one. An empty part has no file.
 fn cut(
     all: &History,
     cuts: &BTreeSet<&[u8]>,
@@ -121,7 +122,7 @@ fn cut(
     parts.map(with_bounds).collect()
 }
 
-/// The bounds of a part, plainly.
+/// The bounds of a part, by a simple computation.
 fn bounds_of(part: &History) -> FileBounds {
     let keys = part.points.keys().map(|(key, _)| key);
     let first = keys
@@ -198,7 +199,7 @@ fn raw(at: Option<SourceKey<'_>>) -> Option<RawRow> {
     at.map(|at| (at.user_key.to_vec(), at.sequence, at.kind))
 }
 
-/// All that an entry shows.
+/// All data that an entry shows.
 type Row = (Vec<u8>, u64, Kind, Vec<Vec<u8>>, Option<Option<Vec<u8>>>);
 
 fn row(entry: &MergedEntry) -> Row {
@@ -217,7 +218,7 @@ fn row(entry: &MergedEntry) -> Row {
     )
 }
 
-/// Which range tombstones are over each key.
+/// The range tombstones over each key.
 fn over_keys(ranges: &BTreeSet<(Vec<u8>, Vec<u8>, u64)>) -> BTreeMap<&'static [u8], BTreeSet<u64>> {
     let over = |key: &'static [u8]| {
         let covers = |range: &&(Vec<u8>, Vec<u8>, u64)| *range.0 <= *key && *key < *range.1;
@@ -242,14 +243,14 @@ impl MergeOperator for Append {
     }
 }
 
-/// What is above the older source.
+/// The source above the older one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Upper {
     Level,
     Whole,
 }
 
-/// A history in one file, the same one as a level, and what is below.
+/// A history in one file, the same history as a level, and the older source.
 struct Pair<'p> {
     all: &'p History,
     whole: File,
@@ -270,7 +271,7 @@ impl Pair<'_> {
         assert_eq!(found, wanted, "{what}: {:?} of {:?}", self.bounds, self.all);
     }
 
-    /// Moves of the level alone, with questions between them.
+    /// Moves the level alone, with reads between the moves.
     fn single_moves(&mut self, rng: &mut Rng) {
         let mut found = vec![];
         {
@@ -322,7 +323,7 @@ impl Pair<'_> {
             .for_each(|(found, wanted)| self.same(found, wanted, "a move of the level"));
     }
 
-    /// Both as sources of a view at this number: cursors at random and both ways, gets and
+    /// Compares both as sources of a view at this number: cursors at random and both ways, gets and
     /// multi-gets.
     fn reads(&mut self, snapshot: u64, rng: &mut Rng) {
         let view = view(snapshot);
@@ -400,7 +401,7 @@ impl Pair<'_> {
         vec![upper, self.low.source()]
     }
 
-    /// Both as sources of a compaction, alone or over what is below.
+    /// Compares both as sources of a compaction, alone or over the older source.
     fn compactions(&mut self, rng: &mut Rng) {
         let snapshots: Vec<u64> = (0..rng.below(3)).map(|_| rng.below(OLD + 18)).collect();
         let (to_lowest, combines, is_alone) = (rng.one_in(2), rng.one_in(2), rng.one_in(3));
@@ -428,7 +429,7 @@ impl Pair<'_> {
     }
 }
 
-/// The places where a history is cut: at each key alone, at all, and at some.
+/// The cuts of a history: at each key alone, at all, and at some.
 fn cuts(rng: &mut Rng) -> Vec<BTreeSet<&'static [u8]>> {
     let some = KEYS.into_iter().filter(|_| rng.one_in(3)).collect();
     let mut all: Vec<BTreeSet<_>> = KEYS.into_iter().map(|key| [key].into()).collect();
@@ -490,8 +491,8 @@ fn view(last: u64) -> View<()> {
     .view()
 }
 
-/// `m` is the end of the first file's range delete and the first key of the second file: the filter
-/// that is asked is the second one's.
+/// `m` is the end of the first file's range delete and the first key of the second file. A get of
+/// it uses the filter of the second file.
 #[test]
 fn a_key_at_a_bound_is_asked_of_its_own_file() {
     let (mut left, mut right) = (History::default(), History::default());

@@ -1,12 +1,12 @@
 //! The suite: one binary, one module per subject.
 //!
-//! `rocksdb`, `adoption`, `ages` and `gets` ask RocksDB's own programs and its library. They come
-//! with Debian's package `rocksdb-tools`; without them those tests say so and pass, unless
-//! `PARANOID_SST_TOOLS=required` is set, as the gate does.
+//! `rocksdb`, `adoption`, `ages` and `gets` run RocksDB's own programs and its library, which come
+//! with Debian's package `rocksdb-tools`. Without them those tests print a line and pass, unless
+//! `PARANOID_SST_TOOLS=required` is set, as in the gate.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "a test that cannot go on panics"
+    reason = "a test that cannot continue panics"
 )]
 
 #[path = "../../../tests/support/rng.rs"]

@@ -1,6 +1,6 @@
 //! Files as sources of an engine's merging cursor: a memtable and several files in one order, both
-//! ways, and gets that go from the newest source to the oldest. `Source` and `Merging` are what an
-//! engine would write; they use public calls only.
+//! ways, and gets from the newest source to the oldest. `Source` and `Merging` are the code of an
+//! engine; they use public calls only.
 
 use paranoid_memtable::flush::Versions;
 use paranoid_memtable::read::DeletedBy;
@@ -12,9 +12,9 @@ use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCurs
 use crate::model::{Model, Row, folder};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
 
-/// What a merging cursor needs of a source, which may move to another thread and outlive its maker.
+/// A source of a merging cursor. It may move to another thread and outlive its maker.
 trait Source: Send + 'static {
-    /// Goes to the first entry of `key` with at most this sequence number, or of a later key.
+    /// Moves to the first entry of `key` with at most this sequence number, or of a later key.
     fn seek(&mut self, key: &[u8], sequence: u64);
     fn last(&mut self);
     fn next(&mut self);
@@ -104,7 +104,7 @@ impl Merging {
         self.way = Way::Forward;
     }
 
-    /// The source at which the merged order stands.
+    /// The source with the current entry of the merged order.
     fn at(&self) -> Option<usize> {
         let rows = self.sources.iter().enumerate();
         let rows = rows.filter_map(|(at, source)| Some((place(&source.row()?), at)));
@@ -125,7 +125,7 @@ impl Merging {
             return;
         };
         if way != self.way {
-            // The other sources stand on the wrong side of this entry.
+            // The other sources are on the wrong side of this entry.
             for (_, source) in self
                 .sources
                 .iter_mut()
@@ -148,7 +148,7 @@ impl Merging {
     }
 }
 
-/// Three files, oldest first, the memtable that is newer than all of them, and a model of all four.
+/// Three files, oldest first, a newer memtable, and a model of all four.
 struct Layers {
     files: Vec<SortedTable>,
     memtable: MemTable,
@@ -320,8 +320,8 @@ fn gets_through_layers_agree_with_the_model() {
     }
 }
 
-/// The crate's own merging cursor over files, at any snapshot: keys and values as the model has
-/// them, both ways.
+/// The crate's own merging cursor over files, at any snapshot, both ways: keys and values are those
+/// of the model.
 #[test]
 fn files_are_sources_of_the_merging_cursor() {
     let seed = seed_or(0x3e8);

@@ -1,5 +1,4 @@
-//! What a file should hold: rows in order, range deletions, and how to make many of them from a
-//! seed.
+//! The right content of a file: rows in order and range deletions, and random models from a seed.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +32,8 @@ impl Model {
         }
     }
 
-    /// Entries of every kind: empty keys and values, long values, shared prefixes, many versions.
+    /// Random entries of every kind: empty keys and values, long values, shared prefixes, many
+    /// versions.
     pub(crate) fn random(rng: &mut Rng, entries: u64) -> Model {
         let kinds = [
             Kind::PUT,
@@ -102,7 +102,7 @@ impl Model {
             .max()
     }
 
-    /// The newest value of a key; `None`: deleted, absent, or a merge without a base.
+    /// The newest value of a key. `None`: deleted, absent, or a merge without a base.
     pub(crate) fn newest(&self, key: &[u8]) -> Option<&Row> {
         let row = self.rows.iter().find(|row| row.key == key)?;
         let covered = self
@@ -123,7 +123,7 @@ fn key(rng: &mut Rng, entries: u64) -> Vec<u8> {
     }
 }
 
-/// An empty folder that goes when it is dropped.
+/// An empty folder, which is removed when it is dropped.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }

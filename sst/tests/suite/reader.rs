@@ -1,5 +1,5 @@
-//! The reader against the model: gets at snapshots, cursors both ways, ingested files whose
-//! sequence was rewritten.
+//! Compares the reader with the model: gets at snapshots, cursors both ways, ingested files whose
+//! sequence number was rewritten.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use paranoid_sst::{
 use crate::model::{Model, Row, file_in, folder};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
 
-/// What a get should answer.
+/// The right answer of a get.
 pub(crate) fn wanted(
     model: &Model,
     key: &[u8],
@@ -81,7 +81,7 @@ fn here(cursor: &TableCursor) -> Option<Row> {
     })
 }
 
-/// Random moves of a cursor, and gets between them.
+/// Makes random moves of a cursor, and gets between them.
 fn walk(table: &SortedTable, model: &Model, rng: &mut Rng, name: &str) {
     let mut place: Option<usize> = None;
     let mut cursor = table.cursor();
@@ -177,8 +177,8 @@ fn open(bytes: Vec<u8>) -> SortedTable {
     SortedTable::from_source("memory", TableSource::memory(Arc::new(bytes))).unwrap()
 }
 
-/// Kinds that RocksDB and Pebble have in data blocks and that are not read: number, and what
-/// messages call it.
+/// Kinds in data blocks of RocksDB and Pebble that this crate does not read: number, and name in
+/// messages.
 const FOREIGN: [(u8, &str); 7] = [
     (15, "range deletion"),
     (17, "blob index"),
@@ -189,8 +189,8 @@ const FOREIGN: [(u8, &str); 7] = [
     (24, "preferred sequence number"),
 ];
 
-/// Whoever meets an entry of a kind that is not read is told so; other keys are read, and cursors
-/// go on behind it.
+/// A read that meets an entry of a kind that is not read returns an error. Other keys are read, and
+/// cursors continue past the entry.
 #[test]
 fn kinds_that_are_not_read_are_refused_by_number_and_name() {
     let row = |key: &[u8], sequence| Row {
@@ -206,8 +206,8 @@ fn kinds_that_are_not_read_are_refused_by_number_and_name() {
         SortedTableOptions::builder().checksum(ChecksumKind::None),
     );
     let mut bytes = std::fs::read(file_in(&folder)).unwrap();
-    // Three lengths and a key of one byte stand before the kind of each entry, eight bytes of
-    // number and kind and a value of one byte behind it.
+    // Before the kind of each entry are three lengths and a key of one byte; after it are the
+    // sequence number and a value of one byte.
     let kind_of_b = 4 + 13;
     assert_eq!(bytes[kind_of_b..][..2], [1, 8]);
     bytes[4] = Kind::MERGE.as_u8();
@@ -249,7 +249,7 @@ fn kinds_that_are_not_read_are_refused_by_number_and_name() {
     }
 }
 
-/// Every move to the entry of `b` is refused, and the next one goes on.
+/// Every move to the entry of `b` is refused, and the next one continues.
 fn cursor_passes(table: &SortedTable, refused: &dyn Fn(Option<Error>, &str)) {
     type Move = fn(&mut TableCursor) -> Result<()>;
     let moves: [(&str, Move, Move, Move); 4] = [
@@ -294,7 +294,7 @@ fn cursor_passes(table: &SortedTable, refused: &dyn Fn(Option<Error>, &str)) {
     assert_eq!(source.go(SourceMove::Next).unwrap().unwrap().user_key, b"c");
 }
 
-/// A store of Pebble 1.1 was told to delete from `b` to `d`, and flushed: the file has a data block
+/// A store of Pebble 1.1 deleted the range from `b` to `d`, and flushed: the file has a data block
 /// without entries.
 #[test]
 fn a_flush_of_range_deletions_alone_by_pebble() {

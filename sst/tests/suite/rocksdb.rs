@@ -1,4 +1,4 @@
-//! Our files under RocksDB's `sst_dump`: verified, scanned, compared with the model.
+//! Compares this crate's files by RocksDB's `sst_dump`: verified, scanned, compared with the model.
 
 use paranoid_memtable::tombstone::Fragmenter;
 use paranoid_memtable::{Bytewise, ChecksumKind, Lookup};
@@ -11,7 +11,7 @@ use crate::model::{Model, Row, file_in, folder, hex};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
 use crate::tools;
 
-/// Every row of our reader.
+/// All rows that this crate's reader finds.
 pub(crate) fn rows_of(table: &SortedTable) -> Vec<Row> {
     let mut cursor = table.cursor();
     let mut rows = vec![];
@@ -28,7 +28,7 @@ pub(crate) fn rows_of(table: &SortedTable) -> Vec<Row> {
     rows
 }
 
-/// Start, end, in hexadecimal digits, of every fragment that `raw` prints.
+/// Start and end, in hexadecimal digits, of every fragment that `raw` prints.
 fn fragments_in(dump: &str) -> Vec<(String, String)> {
     let text = dump.split("Range deletions:").nth(1).unwrap_or_default();
     let text = text.split("Data Block").next().unwrap_or_default();
@@ -39,7 +39,7 @@ fn fragments_in(dump: &str) -> Vec<(String, String)> {
     text.lines().filter_map(fragment).collect()
 }
 
-/// The fragments that this crate's fragmenter makes, one line per sequence number.
+/// The fragments of this crate's fragmenter, one line per sequence number.
 pub(crate) fn fragments_of(model: &Model) -> Vec<(String, String)> {
     let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     for (start, end, sequence) in &model.ranges {
@@ -199,8 +199,7 @@ fn a_million_entries() {
     let sst_dump = tools::find("sst_dump");
     let many = Model::random(&mut Rng::new(seed), amount(1_000_000, 10_000));
     let folder = folder();
-    // Without `sst_dump --command=raw`, which takes longest: range deletions are compared on the
-    // smaller files.
+    // Without `sst_dump --command=raw`, which takes longest. Smaller files compare range deletions.
     entries_agree(
         &many,
         &file_in(&folder),
@@ -209,7 +208,7 @@ fn a_million_entries() {
     );
 }
 
-/// The compressions that this build has, with the names that `ldb` gives to those that it reads.
+/// The compressions of this build, with the names that `ldb` has for those that it reads.
 const COMPRESSIONS: &[(Compression, &[&str])] = &[
     #[cfg(feature = "lz4")]
     (Compression::Lz4, &["lz4", "lz4hc"]),
@@ -219,8 +218,8 @@ const COMPRESSIONS: &[(Compression, &[&str])] = &[
     (Compression::Zstd, &["zstd"]),
 ];
 
-/// Blocks that compression makes smaller by an eighth or more are compressed, others are not: in
-/// one file.
+/// Only blocks that compression makes smaller by an eighth or more are compressed, also within one
+/// file.
 #[test]
 fn compressed_blocks_among_others() {
     let seed = seed_or(0x124);
@@ -248,8 +247,7 @@ fn compressed_blocks_among_others() {
         let small = model.write(&path, new());
         std::fs::remove_file(&path).unwrap();
         assert!(small.file_size < model.write(&path, SortedTableOptions::builder()).file_size);
-        // Under a checksum that checks nothing: bytes that do not decompress, and sizes that are
-        // wrong.
+        // Under checksum kind `none`: bytes that do not decompress, and wrong sizes.
         std::fs::remove_file(&path).unwrap();
         model.write(&path, new().checksum(ChecksumKind::None));
         let whole = std::fs::read(&path).unwrap();
@@ -265,7 +263,7 @@ fn compressed_blocks_among_others() {
     }
 }
 
-/// What RocksDB compressed is read: every entry, and by gets.
+/// This crate reads blocks that RocksDB compressed: every entry, also by gets.
 #[test]
 fn blocks_that_rocksdb_compressed() {
     let _watchdog = Watchdog::new("rocksdb::blocks_that_rocksdb_compressed", 0);

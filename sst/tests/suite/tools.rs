@@ -1,4 +1,4 @@
-//! RocksDB's programs: where they are, and what they print.
+//! RocksDB's programs: their paths, and their output.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use paranoid_memtable::Kind;
 
 use crate::model::Row;
 
-/// The program's path. `None` if the machine does not have it and need not have it.
+/// The program's path. `None`: the machine does not have it and need not have it.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -37,7 +37,7 @@ pub(crate) fn library() -> Option<OsString> {
         .map(OsString::from)
 }
 
-/// Runs a program and returns its output; panics if it does not end with 0.
+/// Runs a program and returns its output. Panics if its exit code is not 0.
 pub(crate) fn run(program: &Path, arguments: &[&str]) -> String {
     run_with(program, arguments, Stdio::null())
 }
@@ -64,7 +64,7 @@ pub(crate) fn run_with<A: AsRef<OsStr> + Debug>(
     text
 }
 
-/// Runs a program with a text on its standard input; returns its output, however it ended.
+/// Runs a program with a text on its standard input. Returns its output, with any exit code.
 pub(crate) fn output(program: &Path, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(program);
     let mut child = command
@@ -83,8 +83,8 @@ pub(crate) fn output(program: &Path, arguments: &[&str], input: &str) -> String 
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Asserts that RocksDB finds no damage in a file: by its exit code and by its message, since it
-/// may end with 0 over damage.
+/// Asserts that RocksDB finds no damage in a file: by its exit code and by its message, because the
+/// code may be 0 for damage.
 pub(crate) fn verify(sst_dump: &Path, file: &Path) {
     let file = format!("--file={}", file.display());
     let out = run(sst_dump, &[&file, "--command=verify", "--verify_checksum"]);
@@ -102,7 +102,7 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The rows that RocksDB reads in a file, without range deletions.
+/// The rows that RocksDB reads from a file, without range deletions.
 pub(crate) fn scan(sst_dump: &Path, file: &Path) -> Vec<Row> {
     let file = format!("--file={}", file.display());
     let out = run(

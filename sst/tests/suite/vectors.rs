@@ -1,4 +1,4 @@
-//! Literal bytes: what RocksDB writes for four entries.
+//! Literal bytes that RocksDB writes for four entries.
 
 use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Kind};

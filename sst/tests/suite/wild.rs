@@ -1,5 +1,5 @@
-//! Files of others: old versions, compressed ones, other formats, blocks with unknown names, and
-//! blocks that no writer makes.
+//! Files of other programs: old versions, compressed ones, other formats, blocks with unknown
+//! names, and blocks that no writer makes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn entries(count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// A file of one data block, to which `change` adds what it wants.
+/// A file of one data block. `change` adds other blocks.
 fn file(change: impl FnOnce(&mut ByHand)) -> Vec<u8> {
     let entries = entries(4);
     let mut file = ByHand::new(5, ChecksumKind::Xxh3);
@@ -60,7 +60,7 @@ fn property(name: &str, value: &[u8]) -> Result<SortedTable> {
     }))
 }
 
-/// Written by RocksDB 7.8: in version 1 the size before an lz4 block is eight bytes long.
+/// A file of RocksDB 7.8. In version 1 the size before an lz4 block has eight bytes.
 #[test]
 fn format_version_1_is_read() {
     let table = open(kept("format-version-1")).unwrap();
@@ -100,7 +100,7 @@ fn other_formats_are_refused_by_name_at_open() {
     damage(open(bytes));
 }
 
-/// The property says what the blocks are before the first of them is read.
+/// The properties state the compression before the first block is read.
 #[test]
 fn compressions_and_indexes_are_refused_by_name_at_open() {
     property("compression", b"NoCompression")
@@ -142,7 +142,7 @@ fn compressions_and_indexes_are_refused_by_name_at_open() {
     assert_eq!(refused(index(9)), "index type 9");
 }
 
-/// A block may be of another type than its file's property says.
+/// A block may have another type than its file's property states.
 #[test]
 fn a_block_of_an_unread_type_is_refused_by_name() {
     let entries = entries(1);
@@ -156,7 +156,7 @@ fn a_block_of_an_unread_type_is_refused_by_name() {
     );
 }
 
-/// A block of one zstd frame, made by hand: its bytes lie in it as they are.
+/// A block of one zstd frame, built by hand: it holds the bytes as they are.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_zstd_block_is_one_frame_of_the_stated_size() {
@@ -189,8 +189,8 @@ fn a_zstd_block_is_one_frame_of_the_stated_size() {
     assert_eq!(damage(with(raw.len(), &two)), wrong);
 }
 
-/// Before version 6 no checksum covers the index's handle, and one flipped bit may name a block of
-/// the same size.
+/// Before version 6 no checksum covers the index's handle, and with a flipped bit it may name a
+/// block of the same size.
 #[test]
 fn an_index_that_is_another_block_shows() {
     for version in 1..=5 {
@@ -229,7 +229,7 @@ fn an_index_that_is_another_block_shows() {
     }
 }
 
-/// Every block that the metaindex names is verified, whatever its name says to this reader.
+/// Every block that the metaindex names is verified, also one with an unknown name.
 #[test]
 fn blocks_with_other_names_are_verified() {
     damage(open(kept("old-filter-damaged")).and_then(|table| table.verify()));
@@ -265,8 +265,8 @@ fn blocks_with_other_names_are_verified() {
     }
 }
 
-/// Range deletions are among the entries, or, as RocksDB 5.15 to 5.18 count, only in a number of
-/// their own.
+/// Range deletions are among the entries, or, as in RocksDB 5.15 to 5.18, only in a count of their
+/// own.
 #[test]
 fn counts_in_the_properties_are_those_of_the_file() {
     let verified = |counts: &[(&str, Option<u64>)]| {
@@ -321,8 +321,8 @@ fn counts_in_the_properties_are_those_of_the_file() {
     }
 }
 
-/// A block is read once, whatever the number of its names: else reading could take the square of
-/// the file.
+/// A block is read once for all of its names. Otherwise reading could take time quadratic in the
+/// size of the file.
 #[test]
 fn a_block_has_one_name() {
     let table = open(file(|file| {
@@ -332,8 +332,8 @@ fn a_block_has_one_name() {
     assert_eq!(damage(table.unwrap().verify()).1, "blocks that overlap");
 }
 
-/// Every entry of a file that is to be ingested has the global sequence number: one that has its
-/// own is none of them.
+/// Every entry of a file for ingestion has the global sequence number. An entry with another one is
+/// damage.
 #[test]
 fn an_ingested_file_with_sequence_numbers_is_refused() {
     let what = "a sequence number in an ingested file";
@@ -369,8 +369,8 @@ fn an_ingested_file_with_sequence_numbers_is_refused() {
     assert_eq!(damage(open(ranges)), (BlockKind::RangeDeletions, what));
 }
 
-/// A block whose keys are one long one under one restart would make a walk take the square of its
-/// size.
+/// A block of one restart whose keys share one long key would make a walk take time quadratic in
+/// its size.
 #[test]
 fn keys_that_share_without_bound_are_refused() {
     let long = |count: u64| -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -428,7 +428,7 @@ fn walks_back_over_one_restart_are_those_forth() {
     cursor.last().unwrap();
     while let Some(entry) = cursor.entry() {
         back.push((entry.user_key.to_vec(), entry.value.to_vec()));
-        // To and fro on the way.
+        // A step back and forth on the way.
         if back.len() % 7 == 0 {
             cursor.prev().unwrap();
             cursor.next().unwrap();

@@ -1,4 +1,5 @@
-//! The writer by itself: what it refuses, and that a refusal or a drop leaves nothing behind.
+//! The writer by itself: the entries that it refuses, and that no file is left after a refusal or a
+//! drop.
 
 use std::num::NonZeroU32;
 use std::ops::Bound;
@@ -98,7 +99,7 @@ fn limits_are_where_the_writer_refuses() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn nothing_is_left() {
     let folder = folder();
     let path = file_in(&folder);
     let names = || std::fs::read_dir(folder.path()).unwrap().count();

@@ -1,7 +1,7 @@
-//! Crashes of a whole engine: a set over a journal of files, table files and a manifest on a disk
-//! that forgets, tears and reorders what was not synced. Whatever step the machine stops at, around
-//! an install above all: what was acknowledged as synced is read, and what is read is what some
-//! prefix of the batches wrote.
+//! Crashes of a whole engine: a set over a journal of files, table files and a manifest, on a disk
+//! that loses, tears and reorders writes before a sync. The machine stops at any step, above all
+//! around an install. Every batch that was acknowledged as synced is read, and the state is that
+//! after some prefix of the batches.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,11 +17,12 @@ use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
 use crate::support::sets::{End, History, Plan, SimDisk, Version, read_through};
 
 const KEYS: u64 = 12;
-/// Each batch puts its number here, and under one of the names that the last batches share.
+/// Each batch puts its number under this key, and under one of the names that the last batches
+/// share.
 const NUMBER: &[u8] = b"number";
 const LAST: u64 = 8;
 
-/// What an engine leaves out before it installs.
+/// A step that an engine leaves out before it installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forgets {
     Nothing,
@@ -43,7 +44,7 @@ pub(super) struct Engine {
     pub(super) long: usize,
 }
 
-/// The engine's files, and what it knows of them.
+/// The engine's files, and their names and numbers.
 pub(super) struct Files {
     disk: SimDisk,
     forgets: Forgets,
@@ -53,11 +54,11 @@ pub(super) struct Files {
     next_file: u64,
 }
 
-/// What was written, by the numbers of the batches: each attempt has one.
+/// The written batches, by their numbers: each attempt has one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Written {
-    /// What is read after each batch; also after those that were refused, as long as nothing says
-    /// that they were not written after all.
+    /// The state after each batch. It also has refused batches, as long as nothing shows that they
+    /// were not written.
     states: BTreeMap<u64, State>,
     /// The last batch that reads see, and the last one that was tried.
     visible: u64,
@@ -65,11 +66,11 @@ pub(super) struct Written {
     /// The last batch that was acknowledged, and the last one that was acknowledged as synced.
     acknowledged: u64,
     synced: u64,
-    /// What was acknowledged as synced since the last opening.
+    /// Batches that were acknowledged as synced since the last opening.
     syncs: Vec<Sync>,
 }
 
-/// A batch that is durable, the newest file of the journal at that time, and its length.
+/// A durable batch, the newest file of the journal at that time, and its length.
 #[derive(Debug, Clone, Default)]
 struct Sync {
     number: u64,
@@ -78,8 +79,8 @@ struct Sync {
 }
 
 impl Written {
-    /// Whether another file than this one can know of a later sync that the first of the lost
-    /// batches was durable.
+    /// Whether another file can show, by a later sync, that the first of the lost batches was
+    /// durable.
     pub(super) fn is_known_outside(&self, first_lost: u64, file: &str) -> bool {
         let known = self
             .syncs
@@ -93,7 +94,7 @@ impl Written {
         self.synced
     }
 
-    /// Where a file ended when a sync was acknowledged.
+    /// A length of a file at the time of an acknowledged sync.
     pub(super) fn an_end_of(&self, file: &str, rng: &mut Rng) -> Option<usize> {
         let ends: Vec<usize> = self
             .syncs
@@ -104,7 +105,7 @@ impl Written {
         (!ends.is_empty()).then(|| *rng.pick(&ends))
     }
 
-    /// Whatever ends: what only the system's cache has ends with the power.
+    /// An end of the process or the power: data in the system's cache is lost with the power.
     pub(super) fn ended(&mut self, end: End) {
         if end == End::Power {
             self.acknowledged = self.synced;
@@ -125,7 +126,7 @@ fn field(bytes: &mut Vec<u8>, field: &[u8]) {
     bytes.extend(field);
 }
 
-/// Fields behind a checksum.
+/// Fields after a checksum.
 fn sealed(fields: &[Vec<u8>]) -> Vec<u8> {
     let mut body = vec![];
     fields.iter().for_each(|it| field(&mut body, it));
@@ -178,7 +179,7 @@ fn table_file(history: &History) -> Vec<u8> {
     )
 }
 
-/// Adds what a table file holds.
+/// Adds the entries of a table file.
 fn add_table(history: &mut History, bytes: &[u8]) -> Option<()> {
     let kinds = [
         (format!("{:?}", Kind::PUT), Kind::PUT),
@@ -231,7 +232,7 @@ impl Files {
         self.write_file("manifest", &sealed(&fields)).map(drop)
     }
 
-    /// A flush into a table file and a new manifest, and its install.
+    /// Flushes into a table file and a new manifest, and installs them.
     pub(super) fn flush(&mut self, mut job: FlushJob<History>) -> Result<(), Error> {
         let mut flushed = History::default();
         job.flush(&mut flushed)?;
@@ -249,7 +250,7 @@ impl Files {
 }
 
 impl Engine {
-    /// Opens what the disk has.
+    /// Opens the files of the disk.
     pub(super) fn open(disk: &SimDisk, forgets: Forgets) -> Result<Engine, Error> {
         let table = MemTableOptions::builder()
             .write_buffer_size(16 << 10)
@@ -263,7 +264,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Opens what the disk has, but for what its journal delivers.
+    /// Opens the files of the disk, without the batches of its journal.
     pub(super) fn begin(
         disk: &SimDisk,
         forgets: Forgets,
@@ -311,8 +312,8 @@ impl Engine {
             tables: tables.clone(),
             next_file,
         };
-        // Only the system's cache may have the manifest that was read, and the journal forgets what
-        // its tables hold.
+        // The manifest that was read may be only in the system's cache, and the journal drops the
+        // batches that its tables hold.
         files.write_manifest(last, &tables)?;
         let storage = Arc::new(disk.clone());
         let (journal, recovery) = FileJournal::open_in(storage, last, ChecksumKind::Crc32c, mode)?;
@@ -330,7 +331,7 @@ impl Engine {
         ))
     }
 
-    /// A flush of what is sealed.
+    /// Flushes the sealed tables.
     pub(super) fn flush(&self) -> Result<(), Error> {
         let Some(job) = self.set.begin_flush()? else {
             return Ok(());
@@ -408,7 +409,7 @@ impl Engine {
         }
     }
 
-    /// What is read.
+    /// Reads the state.
     fn read(&self) -> (u64, State) {
         let view = self.set.view();
         let keys = (0..KEYS)
@@ -423,7 +424,7 @@ impl Engine {
         (number, state)
     }
 
-    /// Compares what is read, which ends with a batch from `first` on, with what was written.
+    /// Compares the state, which ends with a batch at or after `first`, with the written batches.
     pub(super) fn compare(&self, written: &Written, first: u64) -> Result<u64, String> {
         let (number, state) = self.read();
         if number < first {
@@ -449,7 +450,7 @@ impl Engine {
         Ok(number)
     }
 
-    /// Compares what is read after an opening with what was written, and goes on from there.
+    /// Compares the state after an opening with the written batches, and continues from there.
     pub(super) fn opened(&self, written: &mut Written) -> Result<(), String> {
         let number = self.compare(written, written.acknowledged)?;
         written.states.split_off(&(number + 1));
@@ -458,20 +459,20 @@ impl Engine {
         Ok(())
     }
 
-    /// After a call that failed reads see what they saw, with what failed or without. Returns
-    /// whether the set is read-only; then all that is visible is flushed, or not.
+    /// After a call that failed, reads see their earlier state, with or without the failed batch.
+    /// Returns whether the set is read-only; then all that is visible is flushed, or not.
     pub(super) fn failed(&self, written: &mut Written, rng: &mut Rng) -> Result<bool, String> {
         written.visible = self.compare(written, written.visible)?;
         let is_over = self.set.read_only().is_some();
         if is_over && rng.one_in(2) && self.set.switch().is_ok() {
-            // What fails changes nothing.
+            // A call that fails changes nothing.
             let _ = self.flush();
         }
         Ok(is_over)
     }
 }
 
-/// Opens, works, crashes, a few times.
+/// Opens, works and crashes, a few times.
 fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let mut written = Written::default();
@@ -531,10 +532,10 @@ fn a_forgotten_sync_before_an_install_is_noticed() {
     }
 }
 
-/// Every call of the storage fails in turn, and what follows is bad as well: the process restarts,
-/// the engine writes on, the power is cut at every later call, and one file is lost or cut. Nothing
-/// that was acknowledged is lost, nothing else is read, and what is lost with a file is refused
-/// wherever another file can know of it.
+/// Every call of the storage fails in turn, and more goes wrong: the process restarts, the engine
+/// continues to write, the power is cut at every later call, and one file is lost or cut. No
+/// acknowledged batch is lost, nothing else is read, and a batch that is lost with a file is
+/// refused if another file can show it.
 ///
 /// ```text
 ///   life 1   opens, works, ends          a few calls, without trouble
@@ -551,32 +552,33 @@ mod faults {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or};
     use crate::support::sets::{End, Plan, SimDisk};
 
-    /// Calls of the engine in a life.
+    /// Number of the engine's calls in a life.
     const CALLS: u64 = 12;
 
     /// Bits of a seed for F and for C; the others are the script.
     const BITS: u64 = 10;
 
-    /// How cases ended.
+    /// Counts of the results of cases.
     #[derive(Debug, Default)]
     struct Counts {
         cases: u64,
-        /// The file that was lost or cut was missed.
+        /// Cases in which the opening noticed the lost or cut file.
         refused: u64,
-        /// What was acknowledged was lost with a file, and no other one can know of it.
+        /// Cases in which an acknowledged batch was lost with a file, and no other file can show
+        /// it.
         hidden: u64,
     }
 
-    /// Which syncs the journal's other files know of when one is lost.
+    /// The syncs that the journal's other files show when one is lost.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Noted {
         /// All of them: nothing failed, and the system's cache stays.
         Everything,
-        /// Those after which another file was synced.
+        /// Syncs after which another file was synced.
         Synced,
     }
 
-    /// A disk, and what was written to it.
+    /// A disk, and the batches that were written to it.
     #[derive(Debug, Clone)]
     struct Past {
         disk: SimDisk,
@@ -593,10 +595,10 @@ mod faults {
             }
         }
 
-        /// Opens what there is; `None` if the machine went down meanwhile.
+        /// Opens the disk. `None`: the machine went down meanwhile.
         fn open(&mut self, plan: Plan) -> Result<Option<Engine>, String> {
             let mut opened = Engine::open(&self.disk, Forgets::Nothing);
-            // What is in its way passes.
+            // The trouble passes after some calls.
             while opened.is_err()
                 && plan
                     .fails_within
@@ -615,7 +617,7 @@ mod faults {
             Ok(Some(engine))
         }
 
-        /// Opens and works until the plan ends that; returns whether it was opened.
+        /// Opens and works until the plan ends that. Returns whether it was opened.
         fn live(&mut self, plan: Plan, rng: &mut Rng) -> Result<bool, String> {
             self.disk.set_plan(plan);
             let Some(mut engine) = self.open(plan)? else {
@@ -640,8 +642,7 @@ mod faults {
                     _ => {}
                 }
             }
-            // Once nothing is in its way any more, a set takes what it is given, or says that it
-            // does not.
+            // After the trouble has passed, a set takes writes, or reports that it does not.
             let is_over = plan
                 .fails_within
                 .is_some_and(|(_, to)| self.disk.steps() >= to);
@@ -698,7 +699,7 @@ mod faults {
         }
     }
 
-    /// Removes a file or its end, and says so.
+    /// Removes a file or its end. Returns a description.
     fn lose(
         files: &mut BTreeMap<String, Vec<u8>>,
         name: &str,
@@ -720,8 +721,8 @@ mod faults {
         text
     }
 
-    /// The cases of one script from these calls on, until there are `wanted`. One in so many is
-    /// run, but for the first.
+    /// Runs cases of one script, beginning with these calls, until there are `wanted`. After the
+    /// first, one in `one_in` is run.
     fn sweep(
         seed: u64,
         one_in: u64,
@@ -818,8 +819,8 @@ mod faults {
     }
 }
 
-/// A shortage for a moment: the process has no file descriptor left, or the disk no room. What
-/// fails changes nothing, and afterwards the journal goes on.
+/// A shortage for a moment: the process has no file descriptor left, or the disk no space. A failed
+/// call changes nothing, and afterwards the journal continues.
 mod shortage {
     use std::sync::Arc;
 
@@ -833,9 +834,9 @@ mod shortage {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::sets::{End, Plan, SECTOR, SimDisk};
 
-    /// An engine opens and works, while each call that opens or creates something fails in this
-    /// interval. Nothing stops: the opening is tried again, each later call is refused at most, and
-    /// the same set takes writes afterwards. Returns how many calls were refused.
+    /// An engine opens and works, while each call in this interval fails if it opens or creates a
+    /// file. Nothing stops: the opening is tried again, later calls are at most refused, and the
+    /// same set takes writes afterwards. Returns the number of refused calls.
     fn work_without_descriptors(seed: u64, within: (u64, u64)) -> Result<u64, String> {
         let mut rng = Rng::new(seed);
         let disk = SimDisk::new(rng.next_u64(), Plan::default());
@@ -876,13 +877,12 @@ mod shortage {
     }
 
     #[test]
-    fn a_set_without_file_descriptors_for_a_moment_goes_on() {
-        let test =
-            "file_journal::install::shortage::a_set_without_file_descriptors_for_a_moment_goes_on";
+    fn a_set_without_file_descriptors_for_a_moment_continues() {
+        let test = "file_journal::install::shortage::a_set_without_file_descriptors_for_a_moment_continues";
         let seed = seed_or(0xfd);
         let _watchdog = Watchdog::new(test, seed);
         let (runs, mut refused) = (amount(18_000, 450), 0);
-        // Each call in turn, and then under another seed.
+        // Each call in turn, and then with another seed.
         for run in 0..runs {
             let (seed, from, calls) = (
                 seed.wrapping_add(run / 450),
@@ -902,8 +902,8 @@ mod shortage {
         assert!(refused > runs, "{refused} in {runs} runs");
     }
 
-    /// Each call of a switch fails once: afterwards the set begins its table, or it is read-only
-    /// and says so.
+    /// Each call of a switch fails once. Afterwards the set begins its table, or it is read-only
+    /// and reports that.
     #[test]
     fn a_switch_that_failed_is_tried_again_or_ends_the_set() {
         let (mut tried_again, mut ended) = (0, 0);
@@ -934,8 +934,8 @@ mod shortage {
         assert!(tried_again > 0 && ended > 0, "{tried_again} {ended}");
     }
 
-    /// A sync needs no file descriptor, neither for new names nor for the notes, and what it
-    /// answers is so.
+    /// A sync needs no file descriptor, neither for new names nor for the notes, and its result is
+    /// right.
     #[test]
     fn a_sync_opens_nothing() {
         let disk = empty_disk();
@@ -976,7 +976,7 @@ mod shortage {
                 found.iter().map(|batch| batch.0).eq(1..=9),
                 "power cut {seed}: {found:?}"
             );
-            // The notes went on in the old file: a loss is noticed.
+            // The notes continued in the old file, so a loss is noticed.
             let mut files = after.files();
             files.retain(|name, _| !name.starts_with("000003"));
             assert!(
@@ -1021,7 +1021,7 @@ mod shortage {
         files
     }
 
-    /// All files but the notes: batches, and what was set aside, for whatever reason.
+    /// All files except the notes: batches, and files that were set aside for any reason.
     fn without_notes(disk: &SimDisk) -> Files {
         let files = disk
             .files()
@@ -1032,8 +1032,8 @@ mod shortage {
             .collect()
     }
 
-    /// The disk is full from each call of an opening on, in each mode: an opening that fails leaves
-    /// no more bytes and no more names, and one that has room finds what the first one would have
+    /// The disk is full from each call of an opening, in each mode. An opening that fails leaves no
+    /// more bytes and no more names. The next one, with space, finds what the first one would have
     /// found.
     #[test]
     fn an_opening_without_room_leaves_nothing() {
@@ -1106,8 +1106,8 @@ mod shortage {
         assert!(cut > openings / 300, "{cut} openings of torn tails");
     }
 
-    /// What an opening began, whose process ended, takes the room that is left: the next opening
-    /// removes it before it needs room.
+    /// An opening whose process ended has left files that fill the disk. The next opening removes
+    /// them before it needs space.
     #[test]
     fn what_an_opening_began_makes_room_for_the_next_one() {
         let disk = empty_disk();
@@ -1143,8 +1143,8 @@ mod shortage {
         );
     }
 
-    /// A journal of 200 KB on a disk with room for another 100: opening it takes no room, however
-    /// often that is tried.
+    /// A journal of 200 KB on a disk with 100 KB of free space: any number of openings takes no
+    /// space.
     #[test]
     fn openings_without_room_take_none() {
         let disk = empty_disk();

@@ -1,5 +1,5 @@
-//! What a journal says about what is lost: syncs that failed, files that are gone or shorter,
-//! damage of what was durable, and what each mode of recovery makes of it.
+//! Reports of a journal about losses: syncs that failed, files that are gone or shorter, damage of
+//! durable batches; and the result of each mode of recovery.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
@@ -46,11 +46,11 @@ fn four_batches() -> Files {
     disk.files()
 }
 
-/// A sync fails, the process restarts and reads what the sync did not write from the system's
-/// cache: what is acknowledged then is there after a power cut, with all before it.
+/// A sync fails, and the process restarts and reads the unsynced bytes from the system's cache. A
+/// batch that is acknowledged then survives a power cut, with all batches before it.
 #[test]
-fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
-    let test = "file_journal::loss::what_a_failed_sync_left_is_written_anew_by_the_next_process";
+fn bytes_of_a_failed_sync_are_written_again_by_the_next_process() {
+    let test = "file_journal::loss::bytes_of_a_failed_sync_are_written_again_by_the_next_process";
     let seed = seed_or(0x1057);
     let _watchdog = Watchdog::new(test, seed);
     let mut rng = Rng::new(seed);
@@ -79,8 +79,9 @@ fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
     }
 }
 
-/// A write fails once all of it may be on the disk, and the process ends. What the next process
-/// finds of it stays, and is not mixed with what that writes: after a power cut there is a prefix.
+/// A write fails when all of its bytes may be on the disk, and the process ends. The bytes that the
+/// next process finds stay, and do not mix with its own writes: after a power cut there is a
+/// prefix.
 #[test]
 fn a_failed_write_is_there_or_not_after_a_restart() {
     let _watchdog = Watchdog::new("a_failed_write_is_there_or_not_after_a_restart", 0);
@@ -128,7 +129,7 @@ fn a_failed_write_is_there_or_not_after_a_restart() {
     );
 }
 
-/// Ends an opening of these files by a power cut, again and again: the next one finds the same.
+/// Ends an opening of these files by a power cut, again and again. The next opening finds the same.
 fn end_openings(files: &Files, wanted: &[u64]) {
     for case in 0..amount(2000, 400) {
         let disk = disk_of(files);
@@ -146,8 +147,8 @@ fn end_openings(files: &Files, wanted: &[u64]) {
     }
 }
 
-/// An opening removes files without batches and cuts off a torn one after them: whichever names are
-/// gone, none is missed.
+/// An opening removes files without batches, and cuts off a torn one after them. After the loss of
+/// any of these names, no file is missed.
 #[test]
 fn an_opening_that_a_power_cut_ends_misses_no_file() {
     let _watchdog = Watchdog::new("an_opening_that_a_power_cut_ends_misses_no_file", 0);
@@ -165,13 +166,13 @@ fn an_opening_that_a_power_cut_ends_misses_no_file() {
     end_openings(&files, &[1]);
 }
 
-/// The process ends at any step of an opening. What was durable before is known to be so: the file
-/// is refused without its end.
+/// The process ends at any step of an opening. The knowledge of earlier syncs stays: the file is
+/// refused without its end.
 #[test]
 fn an_opening_that_its_process_ends_keeps_what_is_known() {
     let _watchdog = Watchdog::new("an_opening_that_its_process_ends_keeps_what_is_known", 0);
-    // What follows the synced batches: nothing, a file without batches that is synced, or one that
-    // is not, or a torn batch.
+    // After the synced batches comes nothing, a file without batches that is synced or not, or a
+    // torn batch.
     for follows in 0..4 {
         let disk = empty_disk();
         let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
@@ -213,11 +214,11 @@ fn an_opening_that_its_process_ends_keeps_what_is_known() {
     }
 }
 
-/// A sync of a set fails, and the set is opened anew: after a power cut the batches are there up to
-/// some point, and all that were acknowledged.
+/// A sync of a set fails, and the set is opened again. After a power cut there is a prefix of the
+/// batches, with all acknowledged ones.
 #[test]
-fn a_set_that_is_opened_anew_keeps_a_prefix() {
-    let test = "file_journal::loss::a_set_that_is_opened_anew_keeps_a_prefix";
+fn a_set_that_is_opened_again_keeps_a_prefix() {
+    let test = "file_journal::loss::a_set_that_is_opened_again_keeps_a_prefix";
     let seed = seed_or(0x4e5);
     let _watchdog = Watchdog::new(test, seed);
     let mut rng = Rng::new(seed);
@@ -254,7 +255,7 @@ fn a_set_that_is_opened_anew_keeps_a_prefix() {
             Err(Error::ReadOnly { .. })
         ));
         drop(set);
-        // A device that goes on failing.
+        // The device still fails.
         open().unwrap_err();
         disk.set_plan(Plan::default());
         let set = open().unwrap();
@@ -269,8 +270,8 @@ fn a_set_that_is_opened_anew_keeps_a_prefix() {
     }
 }
 
-/// Runs of every byte value: whatever the form of the file makes of them, a damaged byte is not
-/// taken for one that was never written, also where no note says that it was.
+/// Runs of every byte value: in any form of the file, a damaged byte is not taken for one that was
+/// never written, also if no note shows that it was written.
 #[test]
 fn a_value_with_runs_of_every_byte_is_written_in_one_pass() {
     let ramp: Vec<u8> = (0..=u8::MAX)
@@ -302,7 +303,7 @@ fn a_value_with_runs_of_every_byte_is_written_in_one_pass() {
 }
 
 /// Every file in turn is lost, or cut at every record's end, and every byte of the last record is
-/// damaged: the default mode refuses it and changes nothing.
+/// damaged. The default mode refuses such a journal and changes nothing.
 #[test]
 fn what_was_durable_and_is_not_there_is_refused() {
     let whole = four_batches();
@@ -331,7 +332,7 @@ fn what_was_durable_and_is_not_there_is_refused() {
             refuse(&files, name, &format!("{name}, byte {at}"));
         }
     }
-    // What the engine has in its files need not be there.
+    // Batches that are in the engine's files need not be in the journal.
     let mut files = whole.clone();
     files.retain(|name, _| !name.ends_with(".journal"));
     assert!(
@@ -341,13 +342,13 @@ fn what_was_durable_and_is_not_there_is_refused() {
             .findings
             .is_empty()
     );
-    // Nobody knows of what is lost together with the notes about it.
+    // Not noticed: a loss of batches together with the notes about them.
     files.clear();
     assert!(read(&disk_of(&files), 0, DEFAULT).unwrap().2.is_empty());
 }
 
-/// What stands before a file that was synced must be there; before one that was not, it may be gone
-/// together with it, which is reported.
+/// All batches before a synced file must be there. Batches before a file that was not synced may be
+/// lost together with it, which is reported.
 #[test]
 fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
     let _watchdog = Watchdog::new(
@@ -391,7 +392,7 @@ fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
     }
 }
 
-/// What each mode hands out, reports and sets aside.
+/// The batches that each mode returns, its reports, and the files that it sets aside.
 #[test]
 fn modes_of_recovery() {
     let whole = four_batches();
@@ -405,7 +406,7 @@ fn modes_of_recovery() {
             let reasons: Vec<_> = replayed.findings.iter().map(|it| it.reason).collect();
             let cut: u64 = replayed.findings.iter().map(|it| it.cut_bytes).sum();
             assert_eq!(cut, replayed.cut_bytes);
-            // What was set aside does not come back.
+            // Bytes that were set aside do not come back.
             let again = read(&disk, 0, DEFAULT);
             assert!(
                 mode == RecoveryMode::SkipAnyCorrupted
@@ -463,7 +464,7 @@ fn modes_of_recovery() {
     }
 }
 
-/// A file as the first version of this crate wrote it, and one of a later version, are left alone.
+/// A file of the first version of this crate, and one of a later version, are not changed.
 #[test]
 fn files_of_another_version_are_not_supported() {
     let mut header = b"pmjournl\x01\x05\0\0".to_vec();
@@ -499,8 +500,8 @@ fn files_of_another_version_are_not_supported() {
     }
 }
 
-/// Both copies of a header are damaged behind its name, in the same way or not: that is damage of
-/// this file, whatever version the bytes make of it, and the other file is saved.
+/// Both copies of a header are damaged after its name, in the same way or not. This is damage of
+/// this file, for any version that the bytes state, and the other file is salvaged.
 #[test]
 fn a_damaged_header_is_no_other_version() {
     let whole = four_batches();
@@ -509,7 +510,7 @@ fn a_damaged_header_is_no_other_version() {
     for case in 0..400 {
         let mut damaged = bytes.clone();
         for copy in [0, SECTOR / 2] {
-            // From the version on, or one byte.
+            // The damage begins at the version, or is one byte.
             let (from, len) = if case % 2 == 0 {
                 (8, SECTOR / 2 - 8)
             } else {
@@ -546,7 +547,7 @@ fn a_damaged_header_is_no_other_version() {
     }
 }
 
-/// The report of an error says what was expected and what was found, and these are not the same.
+/// Checks that the report of an error has an expected and a found value, and that they differ.
 fn check_report(error: &Error, text: &str) {
     if let Error::DamagedFile { file, cause } = error
         && let Error::Corruption(report) = &**cause
@@ -555,8 +556,8 @@ fn check_report(error: &Error, text: &str) {
     }
 }
 
-/// Every byte of every file of a journal in each mode, flipped in one bit and in all, also those
-/// that hold nothing.
+/// Every byte of every file of a journal, in each mode, with one bit or all bits flipped; also
+/// bytes without meaning.
 #[test]
 fn a_report_never_says_that_what_was_found_was_expected() {
     let _watchdog = Watchdog::new("file_journal::loss::a_report_never_says_that", 0);
@@ -598,9 +599,8 @@ fn a_report_never_says_that_what_was_found_was_expected() {
     assert!(reports > 10_000, "{reports}");
 }
 
-/// A process that ends again and again before its first write, and one that ends after it: no
-/// opening takes more steps than an earlier one, but for those that read the batches of the files
-/// before.
+/// A process ends again and again before its first write, or after it. No opening takes more steps
+/// than an earlier one, except those that read the batches of earlier files.
 #[test]
 fn openings_do_not_get_slower() {
     let mut disk = empty_disk();
@@ -624,7 +624,7 @@ fn openings_do_not_get_slower() {
         steps.push(taken);
     }
     assert!(steps[2..].iter().all(|it| *it == steps[2]), "{steps:?}");
-    // One read for each file twice, and what each opening takes.
+    // One read for each file twice, and the steps of each opening.
     for files in 2..20 {
         disk = disk.after(End::Process, &mut rng);
         let (taken, found) = open(&disk, 1);
@@ -636,8 +636,8 @@ fn openings_do_not_get_slower() {
     }
 }
 
-/// A note that was half written is whole again after a power cut: its last bytes are zeros. By then
-/// the file that it names was removed, as it held nothing.
+/// A partial note is whole again after a power cut, because its last bytes are zeros. By then the
+/// file that it names was removed, because it held nothing.
 #[test]
 fn a_torn_note_does_not_come_back() {
     let disk = empty_disk();
@@ -654,7 +654,7 @@ fn a_torn_note_does_not_come_back() {
     let mut files = disk.files();
     let notes = files.get_mut("journal.synced").unwrap();
     assert_eq!((first.len(), notes.len()), (32, 2 * 32));
-    // The second one is not there, and of the third one not the end.
+    // The second note is missing, and the third one without its end.
     notes[..32].copy_from_slice(&first);
     notes.truncate(32 + 26);
     let disk = disk_of(&files);
@@ -722,7 +722,7 @@ impl Storage for Counted {
     }
 }
 
-/// Many files that were never synced: few of them are open, and one sync makes all of them durable.
+/// Many files were never synced: few of them are open, and one sync makes all of them durable.
 #[test]
 fn few_files_are_open() {
     let _watchdog = Watchdog::new("file_journal::loss::few_files_are_open", 0);
@@ -747,7 +747,7 @@ fn few_files_are_open() {
     }
 }
 
-/// While the device is at a sync, appends, writes and switches go on.
+/// While the device syncs, appends, writes and switches continue.
 #[test]
 fn a_sync_is_waited_for_by_syncs_alone() {
     let _watchdog = Watchdog::new("file_journal::loss::a_sync_is_waited_for_by_syncs_alone", 0);
@@ -774,8 +774,9 @@ fn a_sync_is_waited_for_by_syncs_alone() {
     assert_eq!(numbers(&read(&storage.0, 0, DEFAULT).unwrap().2), [1, 2, 3]);
 }
 
-/// The journal in a directory of the file system: what was synced is replayed, a torn tail is cut
-/// off the file, damage is refused and saved around, and files that are no longer needed are gone.
+/// The journal in a directory of the file system: synced batches are replayed, a torn tail is cut
+/// off the file, damage is refused, and a salvage returns the rest. Files that are no longer needed
+/// are gone.
 mod directory {
     use std::fs;
     use std::path::{Path, PathBuf};
@@ -800,7 +801,7 @@ mod directory {
             Directory(path)
         }
 
-        /// Opens its journal, and passes over damage.
+        /// Opens its journal in the mode that skips damage.
         fn salvage(&self) -> Result<(FileJournal, JournalRecovery)> {
             let storage = Arc::new(FileStorage::new(&self.0));
             FileJournal::open_in(
@@ -831,7 +832,7 @@ mod directory {
 
     type Opened = Result<(FileJournal, JournalRecovery), Error>;
 
-    /// What a journal hands out.
+    /// The batches of a journal.
     fn replay(opened: Opened) -> Result<(FileJournal, Replayed, Vec<Logged>), Error> {
         let (journal, recovery) = opened?;
         let mut found = vec![];
@@ -866,7 +867,7 @@ mod directory {
         journal.sync().unwrap();
         drop(journal);
         assert_eq!(directory.files().len(), 2);
-        // What was not written whole is cut off.
+        // A partial record is cut off.
         append(&directory.files()[1], &[1, 40, 0]);
         let (journal, replayed, found) = replay(FileJournal::open(&directory.0, 0)).unwrap();
         assert_eq!(
@@ -880,8 +881,8 @@ mod directory {
             fs::read(directory.0.join("000002.journal.cut")).unwrap(),
             [1, 40, 0]
         );
-        // The file of a flushed table stays until all that was delivered is flushed, or until an
-        // opening does not need it.
+        // The file of a flushed table stays until all its batches are flushed, or until an opening
+        // does not need it.
         let next = journal.next_table();
         journal.switch(next).unwrap();
         journal.append(&batch(5, b"five")).unwrap();
@@ -944,7 +945,7 @@ mod directory {
         }
     }
 
-    /// A journal has its directory for itself, as long as it is open.
+    /// An open journal has its directory for itself.
     #[test]
     fn a_second_journal_of_a_directory_is_refused() {
         let _watchdog = Watchdog::new(
@@ -969,7 +970,7 @@ mod directory {
         assert!(FileJournal::open(&directory.0, 0).is_ok());
     }
 
-    /// A pipe with the name of a journal's file is no reason to wait.
+    /// A pipe with the name of a journal's file causes no wait.
     #[cfg(unix)]
     #[test]
     fn a_pipe_is_refused() {

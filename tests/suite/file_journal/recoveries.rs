@@ -1,6 +1,6 @@
-//! Recoveries that something comes between: whatever is flushed, sealed or full before the last
-//! batch is replayed, and however a recovery ends, all that was acknowledged is read once a later
-//! opening has replayed it.
+//! Recoveries with events between their batches: tables are flushed, sealed or full before the last
+//! batch is replayed. Recoveries end in several ways. All acknowledged batches are read after a
+//! later opening has replayed them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::support::sets::{End, Plan, SimDisk};
 const WRITE_BUFFER: u64 = 16 << 10;
 const MANAGED: u64 = 48 << 10;
 
-/// What an engine does with its recovery.
+/// The way in which an engine uses its recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Replays each batch as it comes.
@@ -33,7 +33,7 @@ enum Way {
     Leak,
 }
 
-/// How recoveries ended, and what came between their batches.
+/// Counts of the ends of recoveries, and of the events between their batches.
 #[derive(Debug, Default)]
 struct Counts {
     recoveries: u64,
@@ -49,16 +49,16 @@ struct Counts {
 /// Another set under the manager of the engine.
 type Neighbour = MemTableSet<()>;
 
-/// One opening: what the engine may use, and what comes between two batches.
+/// One opening: the objects that the engine may use, and the events between two batches.
 struct Opening {
     neighbour: Option<Neighbour>,
     flusher: Option<FlushThread>,
-    /// One in so many batches is followed by something.
+    /// One in this number of batches is followed by an event.
     between: u64,
     rng: Rng,
 }
 
-/// The limits of an opening, drawn.
+/// The limits of an opening, at random.
 fn options(
     rng: &mut Rng,
     manager: Option<&WriteBufferManager>,
@@ -82,7 +82,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 impl Opening {
-    /// Draws what shares the engine's memory and who flushes it.
+    /// Draws the set that shares the engine's memory, and the thread that flushes it.
     fn new(
         engine: &Engine,
         manager: Option<&WriteBufferManager>,
@@ -113,7 +113,7 @@ impl Opening {
         })
     }
 
-    /// Replays a batch. Where there is no room for it, flushes and tries again, as an engine does.
+    /// Replays a batch. If there is no space for it, flushes and tries again, as an engine does.
     fn replay(
         &mut self,
         engine: &Engine,
@@ -137,7 +137,7 @@ impl Opening {
         Ok(())
     }
 
-    /// Something that an engine does while a recovery goes on.
+    /// An action of an engine during a recovery.
     fn come_between(&mut self, engine: &Engine, counts: &mut Counts) -> Result<(), Error> {
         counts.flushes += 1;
         let done = match self.rng.below(6) {
@@ -159,7 +159,7 @@ impl Opening {
         })
     }
 
-    /// The recovery of an engine, this way. Returns whether all of it is in the engine's tables.
+    /// Recovers an engine in this way. Returns whether all batches are in the engine's tables.
     fn recover(
         &mut self,
         engine: &Engine,
@@ -200,7 +200,7 @@ impl Opening {
     }
 }
 
-/// Flushes the neighbour, and drops what it had.
+/// Flushes the neighbour, and drops its entries.
 fn empty(set: &Neighbour) -> Result<(), Error> {
     set.switch()?;
     let Some(mut job) = set.begin_flush()? else {
@@ -212,8 +212,8 @@ fn empty(set: &Neighbour) -> Result<(), Error> {
     job.install(|()| Ok(()))
 }
 
-/// Opens, recovers one way or another, and works if all is there. Returns whether the opening
-/// ended: it cuts off what a loss of power left.
+/// Opens, recovers in some way, and works if all batches are there. Returns whether the opening
+/// ended, which cuts off the torn end after a loss of power.
 fn live(
     disk: &SimDisk,
     written: &mut Written,
@@ -224,7 +224,7 @@ fn live(
     let manager = rng
         .one_in(2)
         .then(|| WriteBufferManager::new(MANAGED).unwrap());
-    // A salvage hands out what comes after something that is lost.
+    // A salvage returns batches after a lost one.
     let mode = if end == End::Process && rng.one_in(4) {
         RecoveryMode::SkipAnyCorrupted
     } else {
@@ -307,7 +307,7 @@ fn lives(seed: u64, counts: &mut Counts) -> Result<(), String> {
         let next = *rng.pick(&[End::Process, End::Power]);
         written.ended(next);
         disk = disk.after(next, &mut rng);
-        // What a loss of power left stays until an opening has ended.
+        // The torn end after a loss of power stays until an opening has ended.
         if has_opened || next == End::Power {
             end = next;
         }
@@ -375,7 +375,7 @@ fn open(
     ))
 }
 
-/// Flushes all that a set has.
+/// Flushes all tables of a set.
 fn flush(set: &MemTableSet<u64>) -> u64 {
     set.switch().unwrap();
     let mut job = set.begin_flush().unwrap().expect("a table");
@@ -387,7 +387,7 @@ fn flush(set: &MemTableSet<u64>) -> u64 {
     last
 }
 
-/// The numbers of what a recovery hands out.
+/// The numbers of the batches of a recovery.
 fn numbers(recovery: JournalRecovery) -> Vec<u64> {
     let mut numbers = vec![];
     recovery
@@ -428,7 +428,8 @@ fn a_replay_that_fills_a_table_keeps_what_was_not_replayed() {
     }
 }
 
-/// What a journal removes, however its recovery ended, by the last number that is flushed.
+/// The files that a journal removes after each kind of end of its recovery, by the last flushed
+/// number.
 #[test]
 fn a_recovery_without_an_end_keeps_every_file() {
     let files = thirty_batches().files();
@@ -464,14 +465,14 @@ fn a_recovery_without_an_end_keeps_every_file() {
                     assert_eq!(done.unwrap_or(false), way == Way::Replay);
                 }
             }
-            // Number 30 may be handed out and not flushed.
+            // Number 30 may be returned and not flushed.
             journal.obsolete_before(table).unwrap();
             journal.flushed(table, 29).unwrap();
             assert_eq!(names(&disk).len(), before + 2, "{way:?}");
             journal.flushed(table, 30).unwrap();
             let left = if way == Way::Replay { 1 } else { before + 2 };
             assert_eq!(names(&disk).len(), left, "{way:?}, {mode:?}");
-            // None that stays names one that is gone.
+            // No remaining file names a removed one.
             drop(journal);
             for last in [12, 30] {
                 let (_set, recovery) = open(&disk_of(&disk.files()), last, 8 << 20).unwrap();
@@ -484,7 +485,7 @@ fn a_recovery_without_an_end_keeps_every_file() {
     }
 }
 
-/// A recovery that has nothing to hand out need not be replayed.
+/// A recovery without batches need not be replayed.
 #[test]
 fn an_empty_recovery_has_ended() {
     for files in [empty_disk().files(), thirty_batches().files()] {
@@ -500,7 +501,7 @@ fn an_empty_recovery_has_ended() {
 /// Batches that an engine takes at once, and replays after the recovery has ended, with flushes
 /// between them.
 #[test]
-fn what_was_handed_out_and_not_replayed_is_kept() {
+fn batches_returned_and_not_replayed_are_kept() {
     let disk = thirty_batches();
     let (set, recovery) = open(&disk, 0, 8 << 20).unwrap();
     let mut batches = vec![];

@@ -1,11 +1,11 @@
 //! Decides whether a history of concurrent calls is linearizable: whether its calls have an order
-//! in which each stands between its beginning and its end, and in which a sequential specification
-//! gives the answers that were recorded.
+//! in which each call is between its beginning and its end, and in which a sequential specification
+//! gives the recorded answers.
 //!
 //! The search is Wing and Gong's: depth first over the calls that may come next, which are those
-//! that began before any other remaining call ended. It keeps the places where it has been (Lowe),
-//! and takes a call that is allowed and changes nothing at once, because such a call can stand
-//! nowhere better than as early as possible.
+//! that began before any other remaining call ended. It remembers the states that it has visited
+//! (Lowe). A call that is allowed and changes nothing is taken at once, because no later place is
+//! better for it.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -15,17 +15,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Most calls that one history may have: the search keeps one bit for each.
 pub(crate) const CALLS_MAX: usize = 128;
 
-/// What calls mean when they come one after the other.
+/// The meaning of calls that come one after the other.
 pub(crate) trait Specification {
     type State: Clone + Default + Eq + Hash;
-    /// What was asked together with what was answered.
+    /// A call with its result.
     type Call: Debug;
 
-    /// The state after the call, if it may be answered so in this state.
+    /// The state after the call, if the call may have this result in this state.
     fn apply(state: &Self::State, call: &Self::Call) -> Option<Self::State>;
 }
 
-/// A call, and when it began and ended by the history's clock.
+/// A call, and its beginning and end by the history's clock.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded<C> {
     pub(crate) began: u64,
@@ -59,8 +59,8 @@ struct Search<'h, S: Specification> {
     history: &'h [Recorded<S::Call>],
     been: HashSet<(u128, S::State)>,
     order: Vec<usize>,
-    /// The longest order that was possible, and the calls that could have come next, but for their
-    /// answers.
+    /// The longest possible order, and the calls that could have come next, except for their
+    /// results.
     longest: Vec<usize>,
     refused: Vec<usize>,
 }
@@ -110,7 +110,7 @@ impl<S: Specification> Search<'_, S> {
     }
 }
 
-/// An order of the calls that explains the history, as indices, or a text that shows where every
+/// An order of the calls that explains the history, as indexes, or a text that shows where every
 /// order ends.
 pub(crate) fn linearize<S: Specification>(
     history: &[Recorded<S::Call>],
@@ -144,7 +144,7 @@ pub(crate) fn linearize<S: Specification>(
     ))
 }
 
-/// The checker by itself: histories whose verdict a person can see.
+/// The checker by itself: histories whose verdict is easy to see.
 mod checker {
     use super::{Recorded, Specification, linearize};
     use crate::support::rng::Rng;
@@ -233,7 +233,7 @@ mod checker {
         assert!(reads([1, 0, 2, 2]).is_err(), "the register was emptied");
     }
 
-    /// What the search must go back for: a write that could have been first, but must not.
+    /// The search must take back a write that could have been first, but must not.
     #[test]
     fn wrong_beginnings_are_taken_back() {
         let history = [
@@ -252,8 +252,8 @@ mod checker {
         );
     }
 
-    /// Histories made from an order, with each call's interval widened at random, are accepted;
-    /// with a last answer that nobody wrote they are rejected.
+    /// Histories made from an order, with each call's interval widened at random, are accepted.
+    /// With a last result that no call wrote, they are rejected.
     #[test]
     fn histories_made_from_an_order() {
         let mut rng = Rng::new(0x11ea);

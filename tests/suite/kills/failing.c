@@ -50,7 +50,7 @@ static int is_regular(int file) {
 
 ssize_t write(int file, const void *bytes, size_t len) {
     if (is_regular(file) && fails()) {
-        /* Part of it, and the rest fails if the next call does. */
+        /* Writes a part; the rest fails if the next call does. */
         if (len < 2 || errno == EIO) return -1;
         return NEXT(write)(file, bytes, len / 2);
     }

@@ -1,16 +1,16 @@
 //! Figures of documents come from records, and records from commits that exist.
 //!
-//! `tests/data/figures.txt` lists the sentences and tables of documents that state what was
-//! measured. In a sentence, `{KIND > TEXT > N}` stands for the N-th number behind TEXT in the
-//! newest record of that kind (`2026-11-23-peers.md` is of the kind `peers`); before TEXT a heading
-//! can stand, with a ` > ` behind it, from which TEXT is looked for.
+//! `tests/data/figures.txt` lists the sentences and tables of documents with measured figures. In a
+//! sentence, `{KIND > TEXT > N}` means the N-th number after TEXT in the newest record of that kind
+//! (`2026-11-23-peers.md` is of the kind `peers`). A heading with ` > ` may come before TEXT: the
+//! search for TEXT begins there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where records stand, by name.
+/// The texts of records, by name.
 pub(crate) type Records = BTreeMap<String, String>;
 
-/// What a measured figure is followed by.
+/// The units of measured figures.
 const UNITS: [&str; 8] = ["ns", "us", "ms", "times", "%", "seconds", "M/s", "faults"];
 
 /// Endings of records in the order in which they are read.
@@ -30,7 +30,7 @@ fn dated(name: &str) -> Option<(&str, &str)> {
     is_date(date).then_some((date, kind.strip_prefix('-')?))
 }
 
-/// The newest record of a kind that a person reads.
+/// The newest record of a kind that has a text.
 fn newest<'a>(records: &'a Records, kind: &str) -> Option<&'a str> {
     let of_kind = records
         .iter()
@@ -48,8 +48,8 @@ pub(crate) fn newest_drawn(records: &Records, kind: &str) -> Option<String> {
     of_kind.next_back().map(|(_, picture)| picture.clone())
 }
 
-/// The first word behind `commit` or `commits` on a line that can be an abbreviated one: it names
-/// what was measured.
+/// The first words after `commit` or `commits` on a line that can be abbreviated commits: they name
+/// the measured versions.
 fn named_commits(text: &str) -> BTreeSet<&str> {
     let rests = text
         .lines()
@@ -65,8 +65,8 @@ fn named_commits(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Records without a commit of this history, those that a newer one of their kind replaces, and
-/// those that are not in the index.
+/// Records without a commit of this history, records that a newer one of their kind replaces, and
+/// records that are not in the index.
 pub(crate) fn check_records(records: &Records, history: Option<&str>) -> Vec<String> {
     let names = records.keys().filter(|name| !name.ends_with(".svg"));
     let kinds: BTreeSet<&str> = names.filter_map(|name| Some(dated(name)?.1)).collect();
@@ -122,7 +122,7 @@ fn numbers(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The number that a text begins with, and its length there.
+/// The number at the start of a text, and its length there.
 fn number(text: &str) -> (String, usize) {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -144,7 +144,7 @@ fn number(text: &str) -> (String, usize) {
     }
 }
 
-/// The figure that `{KIND > HEADING > TEXT > N}` stands for.
+/// The figure that `{KIND > HEADING > TEXT > N}` names.
 fn figure(records: &Records, place: &str) -> Result<String, String> {
     let parts: Vec<&str> = place.split(" > ").collect();
     let (kind, texts, nth) = match &*parts {
@@ -166,7 +166,7 @@ fn figure(records: &Records, place: &str) -> Result<String, String> {
         .ok_or_else(|| format!("{{{place}}}: the line has fewer numbers"))
 }
 
-/// Whether a document's figure is that of a record, rounded as the document rounds it.
+/// Whether a document's figure is that of a record, rounded to the document's digits.
 fn agree(stated: &str, recorded: &str) -> bool {
     let digits = stated
         .split_once('.')
@@ -176,8 +176,7 @@ fn agree(stated: &str, recorded: &str) -> bool {
         .is_ok_and(|recorded| format!("{recorded:.digits$}") == stated)
 }
 
-/// Finds a sentence in a document, and the figures that stand at its places. Takes it out of the
-/// text.
+/// Finds a sentence in a document, and the figures at its places. Removes it from the text.
 fn take_sentence(text: &mut String, literals: &[&str]) -> Option<Vec<String>> {
     let (first, others) = literals.split_first()?;
     for (begin, _) in text.match_indices(first) {
@@ -198,7 +197,7 @@ fn take_sentence(text: &mut String, literals: &[&str]) -> Option<Vec<String>> {
     None
 }
 
-/// The first table behind a heading of a record.
+/// The first table after a heading of a record.
 fn table_of(record: &str, heading: &str) -> Option<String> {
     let (_, rest) = record.split_once(heading)?;
     let lines = rest.lines().skip_while(|line| !line.starts_with('|'));
@@ -217,7 +216,7 @@ fn one_line(text: &str) -> String {
         .join(" ")
 }
 
-/// Checks one line of the list against a document, and takes what it names out of the text.
+/// Checks one line of the list against a document, and removes its sentence or table from the text.
 fn check_line(records: &Records, text: &mut String, line: &str) -> Vec<String> {
     if let Some(place) = line.strip_prefix("table ") {
         let (kind, heading) = place.split_once(" > ").unwrap_or((place, ""));
@@ -266,7 +265,7 @@ fn unlisted(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What documents state and records do not.
+/// Figures of documents that are not in records.
 pub(crate) fn check(list: &str, documents: &[(String, String)], records: &Records) -> Vec<String> {
     let mut findings = vec![];
     for (path, text) in documents {
@@ -319,7 +318,7 @@ pub(crate) fn check_picture(picture: &str, records: &Records) -> Vec<String> {
         .collect()
 }
 
-/// Each rule refuses what it is there for.
+/// Each rule refuses its violation.
 #[test]
 fn stale_figures_are_refused() {
     let record = "- commit: 12d4a83\n## 250000\n| get of 24 | 1 436.26 | 2.5 |\n";

@@ -1,9 +1,9 @@
-//! Links of documents lead to files, inside the package that the document comes in; links of the
-//! guide's pages work on a forge and in the rustdoc.
+//! Links of documents lead to files inside the package of the document. Links of the guide's pages
+//! work on a forge and in the rustdoc.
 //!
 //! `src/lib.rs` includes each file of `docs/` as a page. A forge follows paths of files, rustdoc
-//! follows paths of Rust. So a page links by a label, which it defines as a file for a forge, and
-//! which `src/lib.rs` defines above it, for rustdoc: the first definition counts.
+//! follows paths of Rust. So a page links by a label. The page defines the label as a file, for a
+//! forge; `src/lib.rs` defines it above the page, for rustdoc: the first definition counts.
 //!
 //! ```text
 //!   docs/migrating.md    the page [performance] says so      src/lib.rs    /// [performance]: crate::guide::performance
@@ -12,14 +12,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// What `include` of the library's manifest takes; `paranoid-set` and `paranoid-sst` take `src`,
+/// The files of `include` in the library's manifest. `paranoid-set` and `paranoid-sst` take `src`,
 /// `examples` and their READMEs.
 pub(crate) const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
 
 /// Folders of packages whose documents link inside them.
 pub(crate) const PACKAGES: [&str; 2] = ["set/", "sst/"];
 
-/// A path without `..`, or `None` if it leads out of the repository.
+/// A path without `..`. `None`: it leads out of the repository.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -53,9 +53,9 @@ fn is_packaged(root: &Path, path: &Path) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Link<'t> {
     line: usize,
-    /// The label that a definition gives its target; `None` for a link with the target in place.
+    /// The label of a definition. `None`: the link has its target in place.
     label: Option<&'t str>,
-    /// Without the place inside a document.
+    /// The target, without the place inside a document.
     target: &'t str,
 }
 
@@ -77,7 +77,7 @@ fn links(text: &str) -> impl Iterator<Item = Link<'_>> {
     found.filter(|link| !link.target.is_empty() && !link.target.contains("://"))
 }
 
-/// Broken links of one document, and those that lead out of its package.
+/// Broken links of one document, and links that lead out of its package.
 pub(crate) fn check(root: &Path, path: &str, text: &str) -> Vec<String> {
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));
     let broken = links(text).filter_map(|Link { line, target, .. }| {
@@ -91,7 +91,7 @@ pub(crate) fn check(root: &Path, path: &str, text: &str) -> Vec<String> {
             return Some(format!("{path}:{line}: {target} does not exist"));
         };
         let own = PACKAGES.iter().find(|folder| path.starts_with(*folder));
-        // A record is in no package: all that it links to has to exist.
+        // A record is in no package: all of its links must exist.
         let is_record = path.starts_with("benches/records/");
         let is_inside = own.map_or_else(
             || is_record || is_packaged(root, &leads),
@@ -103,7 +103,7 @@ pub(crate) fn check(root: &Path, path: &str, text: &str) -> Vec<String> {
     broken.collect()
 }
 
-/// The paragraphs of `library` that end where the page is included: what rustdoc reads above it.
+/// The paragraphs of `library` before the line that includes the page: rustdoc reads them above it.
 fn above<'l>(library: &'l str, page: &str) -> &'l str {
     let include = format!("#[doc = include_str!(\"../{page}\")]");
     let before = library
@@ -136,7 +136,7 @@ pub(crate) fn check_page(library: &str, page: &str, text: &str) -> Vec<String> {
     stray.collect()
 }
 
-/// Each rule refuses what it is there for.
+/// Each rule refuses its violation.
 #[test]
 fn links_that_one_reader_cannot_follow_are_refused() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

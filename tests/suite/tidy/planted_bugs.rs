@@ -1,4 +1,4 @@
-//! Planted bugs: each patch applies, and names tests that there are.
+//! Planted bugs: each patch applies, and names tests that exist.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::rules::source::{Source, words};
 
 const PLACES: [&str; 3] = ["lib", "suite", "loom"];
 
-/// What is wrong with a patch; `read` gives the text of a file.
+/// The errors of a patch. `read` returns the text of a file.
 pub(crate) fn check(
     path: &str,
     patch: &str,
@@ -70,8 +70,7 @@ impl Tests {
     }
 }
 
-/// The tests of a file, with the modules that they are in. rustfmt's indentation says where a
-/// module ends.
+/// The tests of a file, with their modules. rustfmt's indentation shows where a module ends.
 fn names(source: &Source) -> Vec<String> {
     let path = source.path.trim_start_matches("tests/suite/");
     let path = path.split("src/").last().unwrap_or(path);

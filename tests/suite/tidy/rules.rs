@@ -1,5 +1,4 @@
-//! The rules that one file can break by itself. Every message names the place and what to write
-//! instead.
+//! The rules for a single file. Every message names the place and the replacement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,7 @@ pub(crate) const UNSAFE_FILES: [&str; 4] = [
     "src/memtable/arena/arena.rs",
     "src/memtable/arena/node.rs",
     "src/prefetch.rs",
-    "src/memtable/fault.rs",
+    "src/memtable/fault/injector.rs",
 ];
 
 /// The files that declare the fault injector's module.
@@ -20,12 +19,12 @@ pub(crate) const FAULT_MODULES: [&str; 2] = ["src/lib.rs", "src/memtable/mod.rs"
 /// The only file that may name raw atomics and locks.
 pub(crate) const SEAM: &str = "src/sync.rs";
 
-/// Longest file, in code lines without comments and test modules, the longest one in `tests/`, and
-/// most lines of inline tests.
+/// Most code lines of a file without comments and test modules; the same for `tests/`; most lines
+/// of inline tests.
 const CODE_LINES_MAX: usize = 1_100;
 const TEST_LINES_MAX: usize = 200;
 
-/// Orderings that need a note; a file with others than the first needs a row of its own in
+/// Orderings that need a note. A file with others than the first needs a row of its own in
 /// SAFETY.md.
 const ORDERINGS: [&str; 4] = ["Relaxed", "Acquire", "Release", "AcqRel"];
 
@@ -52,8 +51,8 @@ fn note(source: &Source, line: usize) -> String {
     text
 }
 
-/// Only the listed files, and the modules that they are in, may allow unsafe code. Each block names
-/// its invariant.
+/// Only the listed files, and the modules around them, may allow unsafe code. Each block names its
+/// invariant.
 pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
     let (path, text) = (source.path.as_str(), source.text());
     let folder = path.strip_suffix("lib.rs").or(path.strip_suffix("mod.rs"));
@@ -96,8 +95,7 @@ fn labels(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Invariants have one name in the crate, and what a comment cites is defined in the head of a
-/// file.
+/// Invariants have one name in the crate, and every cited one is defined in the head of a file.
 pub(crate) fn invariants(sources: &[Source]) -> Vec<String> {
     let comments = || {
         sources.iter().flat_map(|source| {
@@ -134,7 +132,7 @@ pub(crate) fn invariants(sources: &[Source]) -> Vec<String> {
     findings
 }
 
-/// The fault injector exists only with its feature, whichever file declares the module.
+/// The fault injector exists only with its feature, in any file that declares the module.
 pub(crate) fn fault_injector(source: &Source) -> Vec<String> {
     let lines: Vec<&str> = source.code.iter().map(|line| line.trim()).collect();
     let is_open = |at: &usize| {
@@ -202,7 +200,7 @@ fn operates(code: &str) -> bool {
 pub(crate) fn orderings(source: &Source) -> Vec<String> {
     let mut findings = vec![];
     for (line, code) in source.code.iter().enumerate() {
-        // The arguments of a long call stand on lines of their own.
+        // The arguments of a long call are on lines of their own.
         let first = (line.saturating_sub(5)..=line)
             .rev()
             .find(|at| operates(&source.code[*at]));
@@ -234,8 +232,8 @@ pub(crate) fn orderings(source: &Source) -> Vec<String> {
     findings
 }
 
-/// What SAFETY.md lacks of a file's orderings: its row names each function with an Acquire or a
-/// Release. Models and tests need no row for what they order.
+/// The orderings of a file that SAFETY.md lacks: its row names each function with an Acquire or a
+/// Release. Models and tests need no row.
 pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     let (mut ordered, mut function) = (BTreeSet::new(), "?");
     let path = source.path.trim_start_matches("src/");
@@ -262,7 +260,7 @@ pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
         .collect()
 }
 
-/// Rows of SAFETY.md's orderings whose file orders nothing any more.
+/// Rows of SAFETY.md's orderings whose file has no ordering any more.
 pub(crate) fn rows_without_orderings(safety: &str, sources: &[Source]) -> Vec<String> {
     let orders = |path: &str| {
         let source = sources
@@ -284,8 +282,7 @@ pub(crate) fn rows_without_orderings(safety: &str, sources: &[Source]) -> Vec<St
     .collect()
 }
 
-/// The Rust files that a text names in backticks, by the end of their path, and that are not among
-/// these.
+/// The Rust files that a text names in backticks, by the end of their path, and that do not exist.
 pub(crate) fn stale_files(path: &str, text: &str, existing: &[&str]) -> Vec<String> {
     let is_there = |name: &str| {
         existing
@@ -311,7 +308,7 @@ pub(crate) fn stale_files(path: &str, text: &str, existing: &[&str]) -> Vec<Stri
         .collect()
 }
 
-/// Nothing half done, nothing left over.
+/// No marker of unfinished work.
 pub(crate) fn markers(source: &Source) -> Vec<String> {
     let mut findings = vec![];
     for (line, (comment, code)) in source.comments.iter().zip(&source.code).enumerate() {
@@ -352,8 +349,8 @@ pub(crate) fn length(source: &Source) -> Vec<String> {
     .collect()
 }
 
-/// A file has one topic: its head is atop, and no second one follows in its middle. A head is a
-/// block of comments at the left margin, between empty lines.
+/// A file has one topic: its head is at the top, and no second one follows in the middle. A head is
+/// a block of comments at the left margin, between empty lines.
 pub(crate) fn second_heads(source: &Source) -> Vec<String> {
     let is_empty = |line: usize| {
         let of = |lines: &[String]| lines.get(line).is_none_or(|text| text.trim().is_empty());
@@ -374,8 +371,8 @@ pub(crate) fn second_heads(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// One file, line by line: its code, its comments, and which lines are tests. Literals count as
-/// code.
+/// One file, line by line: its code, its comments, and whether a line is in a test. Literals count
+/// as code.
 pub(crate) mod source {
     /// One file. Lines are counted from 1: line 0 is empty.
     #[derive(Debug)]
@@ -408,8 +405,7 @@ pub(crate) mod source {
         }
     }
 
-    /// Code and comment of a line. A comment begins at two slashes that an even number of quotes
-    /// precedes.
+    /// Code and comment of a line. A comment begins at two slashes after an even number of quotes.
     fn split(line: &str) -> (String, String) {
         let is_quote = |at: usize| !line[..at].ends_with(['\\', '\'']);
         let quotes = |end: usize| {
@@ -470,17 +466,16 @@ pub(crate) mod source {
         all.map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
     }
 
-    /// The line of a place in [`Source::text`].
+    /// The line of an offset in [`Source::text`].
     pub(crate) fn line_of(text: &str, at: usize) -> usize {
         text[..at].matches('\n').count()
     }
 }
 
-/// Imports go downward: a file may import those that come before it. Each file lists its modules
-/// bottom-up, from src/lib.rs on, and comes after them.
+/// Imports go downward: a file may import files that come before it. Each file lists its modules
+/// bottom-up, from src/lib.rs, and comes after them.
 ///
-/// Code outside of tests names other files by paths that begin with `crate::`; such a path names
-/// its file.
+/// Code outside of tests names other files by paths that begin with `crate::`.
 pub(crate) mod layers {
     use std::collections::BTreeSet;
 
@@ -489,7 +484,7 @@ pub(crate) mod layers {
     /// Modules of tests and models, in files or folders of these names.
     const TESTS: [&str; 3] = ["tests", "models", "loom"];
 
-    /// Whether a file holds tests or models alone, by its name.
+    /// Whether a file holds only tests or models, by its name.
     pub(crate) fn is_for_tests(path: &str) -> bool {
         path.split(['/', '.']).any(|part| TESTS.contains(&part))
     }
@@ -517,7 +512,7 @@ pub(crate) mod layers {
         order.push(&source.path);
     }
 
-    /// The folder of the crate that a file is one of.
+    /// The folder of a file's crate.
     fn home(path: &str) -> &str {
         path.find("src/").map_or(path, |at| &path[..at + 3])
     }
@@ -550,7 +545,7 @@ pub(crate) mod layers {
             .collect()
     }
 
-    /// Inherent methods of types of other rooms: no import would show who calls them.
+    /// Inherent methods of types of other rooms: no import would show their callers.
     fn guests_of(files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
         let (path, text) = (&source.path, source.text());
         let room = |path: &str| {
@@ -608,7 +603,7 @@ pub(crate) mod layers {
         findings
     }
 
-    /// The file that the path after `crate::` leads to, in the crate of this one.
+    /// The file that the path after `crate::` names, in the crate of `from`.
     fn target<'f>(files: &BTreeSet<&'f str>, from: &str, rest: &str) -> &'f str {
         let home = home(from);
         let path = rest
@@ -631,7 +626,7 @@ pub(crate) mod layers {
             .unwrap_or("src/lib.rs")
     }
 
-    /// Why `from` may not import `to`, with what to do instead.
+    /// The reason why `from` may not import `to`, with the replacement.
     fn judge(order: &[&str], from: &str, to: &str) -> Option<String> {
         let folder = from.strip_suffix("mod.rs");
         if from == to
@@ -652,8 +647,8 @@ pub(crate) mod layers {
     }
 }
 
-/// How public items are written down in `tests/data/public_api.txt`: names with their modules,
-/// types with what is public in them, functions with their signatures.
+/// The form of public items in `tests/data/public_api.txt`: names with their modules, types with
+/// their public parts, functions with their signatures.
 pub(crate) mod listing {
     use std::collections::BTreeSet;
 
@@ -670,7 +665,7 @@ pub(crate) mod listing {
             .fold(text, |text, (old, new)| text.replace(old, new))
     }
 
-    /// A function or the head of an `impl`, from its line to where its body begins.
+    /// A function or the head of an `impl`, from its line to the start of its body.
     pub(crate) fn head(source: &Source, line: usize) -> String {
         let ends = |at: &usize| source.code[*at].trim_end().ends_with(['{', ';', '}']);
         let end = (line..source.code.len()).find(ends).unwrap_or(line);
@@ -682,7 +677,7 @@ pub(crate) mod listing {
             .into()
     }
 
-    /// A type: all of an enum and of the functions of a trait, what is public of a struct.
+    /// A type: all of an enum and of the functions of a trait, the public parts of a struct.
     pub(crate) fn declaration(source: &Source, line: usize) -> String {
         let code = |at: usize| source.code[at].as_str();
         let (first, is_struct) = (head(source, line), code(line).contains("struct "));
@@ -721,8 +716,8 @@ pub(crate) mod listing {
             + &attributes
     }
 
-    /// What `pub use` takes to the root and to the modules, each name with the path by which users
-    /// call it.
+    /// The names that `pub use` exports at the root and in the modules, each with the path for
+    /// users.
     pub(crate) fn paths(facades: &[&Source]) -> BTreeSet<String> {
         let mut paths = BTreeSet::new();
         for source in facades {
@@ -774,7 +769,7 @@ pub(crate) mod listing {
         paths
     }
 
-    /// What was added and what is gone, as lines of a difference.
+    /// Added and removed lines, as in a difference.
     pub(crate) fn difference(old: &str, new: &str) -> Vec<String> {
         let (old, new): (BTreeSet<&str>, BTreeSet<&str>) =
             (old.lines().collect(), new.lines().collect());
@@ -784,11 +779,11 @@ pub(crate) mod listing {
     }
 }
 
-/// The crate's public types and functions, as rustfmt lays them out: those that the fault campaign
-/// must call, and those that need an example.
+/// The crate's public types and functions, in rustfmt's layout: those that the fault campaign must
+/// call, and those that need an example.
 ///
-/// Public are: types that `pub use` takes to the root or a module, `pub fn` in their `impl`s, those
-/// that a macro writes there, and what such a type does as an iterator.
+/// These are public: types that `pub use` exports at the root or in a module, `pub fn` in their
+/// `impl`s, functions that a macro writes there, and such a type's functions as an iterator.
 pub(crate) mod public {
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -802,13 +797,13 @@ pub(crate) mod public {
     /// Traits whose functions are calls on a table.
     const TRAITS: [&str; 2] = ["Iterator", "DoubleEndedIterator"];
 
-    /// What is public.
+    /// The public items.
     #[derive(Debug, Default)]
     pub(crate) struct Public {
-        /// By name: whether its documentation has an example.
+        /// Whether the documentation has an example, by name.
         pub(crate) types: BTreeMap<String, bool>,
         pub(crate) calls: BTreeSet<Call>,
-        /// How many functions are written down, and how many of those have an example.
+        /// The number of listed functions, and of those with an example.
         pub(crate) functions: (usize, usize),
         /// Everything with its signature, a line each.
         pub(crate) listing: BTreeSet<String>,
@@ -831,7 +826,7 @@ pub(crate) mod public {
         above.any(|line| matches!(source.comments[line].trim(), "/// ```" | "/// ```no_run"))
     }
 
-    /// Whether a function is left out of the documentation.
+    /// Whether a function is hidden from the documentation.
     fn is_hidden(source: &Source, line: usize) -> bool {
         let mut above = (1..line)
             .rev()
@@ -840,7 +835,7 @@ pub(crate) mod public {
         above.any(|code| code == "#[doc(hidden)]")
     }
 
-    /// What a block at the left margin holds: functions of a type, of a trait for it, or of a
+    /// The owner of the functions in a block at the left margin: a type, a trait for it, or a
     /// macro.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Of {
@@ -895,7 +890,7 @@ pub(crate) mod public {
             .map(|(_, name)| name.to_string())
     }
 
-    /// All that is public in these files.
+    /// All public items of these files.
     pub(crate) fn public(sources: &[Source]) -> Public {
         let paths = listing::paths(&sources.iter().filter(is_facade).collect::<Vec<_>>());
         let exported: BTreeSet<String> = paths.iter().map(|path| name_of(path)).collect();
@@ -976,7 +971,8 @@ pub(crate) mod public {
                 && source.path.matches('/').count() == 2
     }
 
-    /// Types without an example, and a share of functions with one that is too small.
+    /// Types without an example; also functions, if the share of those with an example is too
+    /// small.
     pub(crate) fn without_examples(public: &Public) -> Vec<String> {
         let bare = public
             .types
@@ -994,8 +990,8 @@ pub(crate) mod public {
         findings
     }
 
-    /// Compares what is public with the campaign's table: what is missing there, what is gone, and
-    /// what no trial calls.
+    /// Compares public items with the campaign's table: missing rows, rows without an item, and
+    /// items that no trial calls.
     pub(crate) fn compare(public: &BTreeSet<Call>, campaign: &[Source]) -> Vec<String> {
         let flat = CALLED
             .iter()

@@ -1,7 +1,8 @@
-//! The crate's public functions: those that the campaign calls, and why it leaves out the others.
+//! The crate's public functions: those that the campaign calls, and the reasons for leaving out the
+//! others.
 //!
-//! `tests/suite/tidy.rs` derives the list from the sources and compares: a function that is in
-//! neither table fails there, and so does a row without its function, or one of the first table
+//! `tests/suite/tidy.rs` derives the list from the sources and compares. It fails for a function
+//! that is in neither table, for a row without its function, and for a function of the first table
 //! that this folder does not call.
 
 /// The reads of every handle of a table.
@@ -186,7 +187,7 @@ const SET: &str =
     "calls tables, which have trials of their own: suite set_scans damages tables of a set";
 const OWN: &str = "works on memory of its own, which has trials of its own: tombstone::tests::faults, suite spans";
 
-/// Type, function (`*`: all that are not called), and why no trial calls it.
+/// Type, function (`*`: all that are not called), and the reason why no trial calls it.
 pub const EXCLUDED: &[(&str, &str, &str)] = &[
     (
         "TableReader",

@@ -1,21 +1,21 @@
-//! Damage on purpose: a model of a table, a plan of faults, and a trial of everything that a table
-//! does after one.
+//! Damage on purpose: a model of a table, a plan of faults, and a trial of all calls on a table
+//! after a fault.
 //!
 //! ```text
 //!   Shape -> Model (rows, tombstones, probes, expected answers)   once
 //!         -> table, the same bytes every time                     for each fault
 //!         -> cursors and ranges parked, and flushes pulled, here and there
-//!         -> FaultInjector, Map, Past: a fault                             -> Bounds: what it may reach
-//!   Trial: every call of `calls.rs` on what was parked and on the table; writes, and every read again; freeze, flush,
+//!         -> FaultInjector, Map, Past: a fault                             -> Bounds: its possible effects
+//!   Trial: every call of `calls.rs` on parked objects and on the table; then writes, every read again, freeze, flush,
 //!          scrub, salvage                                         -> Verdict
 //! ```
-//! `Case::turn` chooses patterns of ends, windows, snapshots and means of writing, so that they
-//! differ between faults. Included by path from the campaign, the suite and the fuzz target.
+//! `Case::turn` chooses patterns of ends, windows, snapshots and ways of writing, so that they
+//! differ between faults. The campaign, the suite and the fuzz target include this folder by path.
 #![allow(dead_code, unreachable_pub, reason = "each user takes what it needs")]
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "a test that cannot go on panics"
+    reason = "a test that cannot continue panics"
 )]
 
 pub mod plan;
@@ -30,7 +30,7 @@ use plan::{Area, Bounds, Kind};
 use trial::{Demand, Pulled, Trial, Verdict};
 use walk::Parked;
 
-/// When a table is frozen.
+/// The time at which a table is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frozen {
     /// After the damage and the writes that follow it.
@@ -46,16 +46,16 @@ pub enum History {
     Noted,
 }
 
-/// How one fault is tried.
+/// The way in which one fault is tried.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub frozen: Frozen,
     pub history: History,
-    /// Decides what is tried in turns.
+    /// Selects what is tried in turns.
     pub turn: u64,
 }
 
-/// About how often memory is looked at while a table is filled.
+/// Approximate number of times that memory is recorded while a table is filled.
 const LOOKS: usize = 128;
 
 fn look(table: &MemTable, past: &mut Past) -> Result<(), Error> {
@@ -147,7 +147,7 @@ impl Case {
             .map(|frozen| Pulled::new(frozen, model, self.turn))
             .transpose()?;
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory:
-        // what is parked, and what was pulled, holds offsets.
+        // parked cursors and pulled flushes hold offsets.
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let mut injector = unsafe { FaultInjector::open(table) }?;
         let (area, kind) = strike(&mut injector, &past);
@@ -224,7 +224,7 @@ fn of_mutable(mut trial: Trial<'_>, table: &MemTable, parked: Parked<'_>) -> Ver
     trial.verdict
 }
 
-/// What a table holds, and what every read must answer.
+/// The content of a table, and the right answer of every read.
 pub mod model {
     use std::collections::BTreeSet;
 
@@ -238,15 +238,15 @@ pub mod model {
 
     use super::plan::Rng;
 
-    /// What a table has beside its list.
+    /// The parts of a table beside its list.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Accelerators {
         Nothing,
         /// Filters of whole keys and of prefixes.
         Filters,
-        /// A directory alone.
+        /// Only a directory.
         Directory,
-        /// A filter of prefixes alone, which point reads ask.
+        /// Only a filter of prefixes, which point reads use.
         Prefixes,
         /// Both filters and a directory.
         All,
@@ -255,8 +255,8 @@ pub mod model {
     /// Bytes of prefixes in the filter.
     pub const PREFIX_BYTES: usize = 8;
 
-    /// Two writes at once make as many writer shards as a table with several writers has: their
-    /// control words are damaged, too.
+    /// Makes two writes at once, so that the table has as many writer shards as one with several
+    /// writers. Their control words are damaged too.
     fn with_many_homes(table: &MemTable) -> Result<(), Error> {
         let nothing = WriteBatch::new();
         let (mut first, mut second) = (table.prepare(&nothing)?, table.prepare(&nothing)?);
@@ -273,12 +273,12 @@ pub mod model {
         pub buffer: u64,
         /// Bytes of a filter.
         pub filter: u64,
-        /// Values are so many times as long.
+        /// Factor by which values are longer.
         pub values: usize,
     }
 
     impl Size {
-        /// The smallest write buffer, and two lines a filter.
+        /// The smallest write buffer, and two lines per filter.
         pub const SMALL: Size = Size {
             buffer: 64 << 10,
             filter: 248,
@@ -286,7 +286,7 @@ pub mod model {
         };
     }
 
-    /// What kind of table a trial runs on.
+    /// The options of the table of a trial.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Shape {
         pub protection: u8,
@@ -325,7 +325,7 @@ pub mod model {
         pub value: Vec<u8>,
     }
 
-    /// What a get must answer.
+    /// The right answer of a get.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Expected {
         Value(u64, Vec<u8>),
@@ -336,7 +336,7 @@ pub mod model {
         NotFound,
     }
 
-    /// All that a table holds.
+    /// The whole content of a table.
     #[derive(Debug, Clone)]
     pub struct Model {
         pub shape: Shape,
@@ -345,12 +345,12 @@ pub mod model {
         /// In table order, without entries that were overwritten.
         pub rows: Vec<Row>,
         pub tombstones: Vec<Row>,
-        /// Present and absent keys in order; absent ones stand between present ones.
+        /// Present and absent keys in order. Absent keys are between present ones.
         pub probes: Vec<Vec<u8>>,
         pub snapshots: Vec<u64>,
         /// By snapshot, then by probe.
         pub expected: Vec<Vec<Expected>>,
-        /// By snapshot: indexes into `rows` that a resolved scan shows.
+        /// By snapshot: indexes of the rows that a resolved scan shows.
         pub resolved: Vec<Vec<usize>>,
     }
 
@@ -503,7 +503,7 @@ pub mod model {
             model
         }
 
-        /// The model after these writes, too.
+        /// The model after more writes.
         #[must_use]
         pub fn after(&self, more: Vec<Row>) -> Model {
             let snapshots = vec![self.newest(), u64::MAX];
@@ -530,8 +530,8 @@ pub mod model {
         }
 
         /// The rows that a reader at the newest sequence number or at one of `snapshots` could
-        /// need: a version is left out if a newer one stands between it and every reader. What
-        /// operands stand on, single deletes, and all below one, stays.
+        /// need. A version is left out if a newer one is between it and every reader. The base of
+        /// operands, single deletes, and all versions below one, stay.
         pub fn needed(&self, snapshots: &[u64]) -> Vec<&Row> {
             let readers: Vec<u64> = snapshots.iter().copied().chain([u64::MAX]).collect();
             let needs = |row: &&Row| {
@@ -603,7 +603,7 @@ pub mod model {
                     _ => return Expected::Merge(operands, Some(Some(row.value.clone()))),
                 }
             }
-            // A tombstone below the last operand is a base as well.
+            // A tombstone below the last operand is a base too.
             Expected::Merge(operands, cover.map(|_| None))
         }
 
@@ -630,13 +630,13 @@ pub mod model {
             shown
         }
 
-        /// A table with all writes of the model; every call makes an equal one.
+        /// Makes a table with all writes of the model. All such tables are equal.
         pub fn table(&self) -> Result<MemTable, Error> {
             self.table_watched(|_, _| ())
         }
 
-        /// Makes [`table`](Self::table), and calls `watch` with it before each write, with the
-        /// write's number.
+        /// Makes a [`table`](Self::table), and calls `watch` with it and the write's number before
+        /// each write.
         pub fn table_watched(
             &self,
             mut watch: impl FnMut(usize, &MemTable),
@@ -688,8 +688,8 @@ pub mod model {
                 .build()
         }
 
-        /// Whether a get looks past the last version of a key: none is visible, or all that are
-        /// visible are operands.
+        /// Whether a get reads past the last version of a key, because no version is visible, or
+        /// because all visible ones are operands.
         pub fn runs_out(&self, key: &[u8], snapshot: u64) -> bool {
             self.versions(key)
                 .iter()
@@ -715,7 +715,7 @@ pub mod model {
             self.rows.binary_search_by(here).ok()
         }
 
-        /// Levels on which an entry is linked.
+        /// Number of levels on which an entry is linked.
         pub fn height(&self, injector: &FaultInjector<'_>, row: usize) -> u32 {
             let row = &self.rows[row];
             let own = injector.pieces().iter().filter(|piece| {
@@ -736,7 +736,7 @@ pub mod model {
         }
     }
 
-    /// A lookup as plain data, with all that it offers asked for.
+    /// A lookup as plain data, after all calls of its methods.
     pub fn seen(lookup: &Lookup<ValueRef<'_>, Operands<'_>>) -> Result<Expected, Error> {
         Ok(match lookup {
             Lookup::Value(value) => Expected::Value(value.sequence(), value.to_pinned().to_vec()),
@@ -761,13 +761,13 @@ pub mod model {
 }
 
 /// Stretches of memory that are overwritten, cleared, filled or copied, in a table that is made
-/// once and put back after each fault.
+/// once and restored after each fault.
 ///
 /// ```text
 ///   for each number:   strike 8 to 4 096 bytes  ->  gets at every snapshot, and some of the other reads in turn  ->  undo
 ///   now and then:      the undamaged table must be silent
 /// ```
-/// Damage to filters and directory may cost no answer at all.
+/// Damage to filters and directory must leave every answer right.
 pub mod stretch {
     use std::collections::BTreeSet;
     use std::ops::Range;
@@ -781,10 +781,10 @@ pub mod stretch {
     use super::plan::{Area, Bounds, Kind, Map, Rng};
     use super::trial::{Demand, Trial, Verdict};
 
-    /// The undamaged table is asked once in so many faults.
+    /// The undamaged table is checked once in this number of faults.
     const CONTROL: u64 = 500;
 
-    /// What one fault came to: `None` if a read panicked.
+    /// The result of one fault. `None`: a read panicked.
     pub type Outcome = (Area, Kind, Option<Verdict>);
 
     /// Runs the faults with these numbers on one table, and passes each outcome to `report`.
@@ -809,7 +809,7 @@ pub mod stretch {
         let accelerators: Vec<usize> = (0..map.cells.len()).filter(is_accelerator).collect();
         for number in numbers {
             let mut rng = Rng::new(model.shape.seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
-            // A quarter hits filters and directory.
+            // A quarter of the faults hits filters and directory.
             let cell = match rng.below(4) {
                 0 => accelerators[rng.below(accelerators.len())],
                 _ => rng.below(map.cells.len()),
@@ -836,7 +836,7 @@ pub mod stretch {
         Ok(())
     }
 
-    /// No limits to what a stretch affects, unless no answer rests on what it hit.
+    /// A stretch may affect everything, unless no answer rests on the memory that it hit.
     fn bounds(injector: &FaultInjector<'_>) -> Bounds {
         let changed = injector.changed();
         let harmless = |piece: &usize| Area::of(&injector.pieces()[*piece]).is_accelerator();

@@ -1,5 +1,5 @@
-//! Which faults there are: every bit in turn, and random ones spread evenly over region and kind;
-//! and what each may reach: which keys may answer `Corruption`, and what a scrub must find.
+//! The faults: every bit in turn, and random ones, spread evenly over region and kind. For each
+//! fault, the keys that may return `Corruption`, and the finding that a scrub must report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,16 +27,16 @@ pub enum Kind {
     Copy,
     /// A whole line of a filter or of the index set to 0.
     ZeroLine,
-    /// A lost write: an aligned word goes back to a value that it held before.
+    /// A lost write: an aligned word gets a value again that it held before.
     StaleWord,
-    /// A lost write: an aligned line of 64 bytes goes back to what it held before.
+    /// A lost write: an aligned line of 64 bytes gets a content again that it held before.
     StaleLine,
     /// A control word and its check, or 64 to 512 aligned bytes of them, copied over others.
     CopyControl,
     /// Two control words swapped: with their checks, or a word with its own check; or two lines of
     /// them.
     SwapControl,
-    /// A stretch of up to a page, over whatever lies there, overwritten with random bytes.
+    /// A stretch of up to a page, in any part of memory, overwritten with random bytes.
     StretchNoise,
     /// A stretch set to 0.
     StretchClear,
@@ -46,8 +46,8 @@ pub enum Kind {
     StretchCopy,
     /// Two places at once, each broken in one of the ways above; no lost writes.
     TwoPlaces,
-    /// Two places at once, the first one by a lost write: the witness of a word may be gone with
-    /// it. Only crashes and hangs count.
+    /// Two places at once, the first one by a lost write: it may take the second copy of a word
+    /// back too. Only crashes and hangs count.
     StaleAndAnother,
 }
 
@@ -106,7 +106,7 @@ impl Kind {
         Kind::STRETCHES.contains(&self)
     }
 
-    /// Whether memory goes back to what it was: then its past has to be known.
+    /// Whether memory gets an earlier content again, which has to be recorded.
     pub fn is_stale(self) -> bool {
         matches!(
             self,
@@ -114,7 +114,7 @@ impl Kind {
         )
     }
 
-    /// Whether an area can be broken in this way.
+    /// Whether a fault of this kind can hit an area.
     fn fits(self, area: Area) -> bool {
         let control = area.part == Part::Control;
         match self {
@@ -123,7 +123,7 @@ impl Kind {
             Kind::SwapEntries => area.region == Region::Header,
             Kind::Copy => is_copied(area.part, area.region),
             Kind::CopyControl | Kind::SwapControl => control,
-            // Words that were never written have no earlier value.
+            // A word that was never written has no earlier value.
             Kind::StaleWord | Kind::StaleLine | Kind::StaleAndAnother => {
                 !matches!(area.region, Region::Free | Region::Padding)
             }
@@ -132,7 +132,7 @@ impl Kind {
     }
 }
 
-/// A row of the report: structure, region, and for links whether they serve an upper level.
+/// A row of the report: structure, region, and, for links, whether they are on an upper level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Area {
     pub part: Part,
@@ -154,7 +154,7 @@ impl Area {
         format!("{:?} {:?}{upper}", self.part, self.region).to_lowercase()
     }
 
-    /// Whether it belongs to a filter or to the directory.
+    /// Whether the area belongs to a filter or to the directory.
     pub fn is_accelerator(self) -> bool {
         self.moves() || self.region == Region::Directory
     }
@@ -169,23 +169,23 @@ impl Area {
     }
 }
 
-/// Whether bytes are copied from a region and to it: blocks of the control block and of the index
-/// have another shape.
+/// Whether bytes are copied from a region and to it. Blocks of the control block and of the index
+/// have another layout.
 fn is_copied(part: Part, region: Region) -> bool {
     part != Part::Control && region != Region::TombstoneIndex
 }
 
-/// Words of a line of a filter or of the index.
+/// Number of words of a line of a filter or of the index.
 const LINE_WORDS: usize = 8;
 
-/// Where faults of one table can hit.
+/// The places of a table that faults can hit.
 #[derive(Debug, Clone)]
 pub struct Map {
     /// Pieces by area.
     pub areas: Vec<(Area, Vec<usize>)>,
-    /// (area, kind) that make sense, in a fixed order.
+    /// Useful pairs (area, kind), in a fixed order.
     pub cells: Vec<(usize, Kind)>,
-    /// Bits of all pieces that are flipped in turn.
+    /// Number of bits of all pieces that are flipped in turn.
     pub bits: u64,
     visibility: Vec<u64>,
     /// Pieces that are flipped in turn.
@@ -225,9 +225,9 @@ impl Map {
         }
     }
 
-    /// The map for one more table made in the same way. Lines start at multiples of 64 bytes, so
-    /// that the words of filters and index lie elsewhere between entries if the system puts the
-    /// memory elsewhere.
+    /// The map for one more table that was made in the same way. Lines start at multiples of 64
+    /// bytes. So the words of filters and index are at other places between entries if the system
+    /// maps the memory elsewhere.
     fn for_table(&self, injector: &FaultInjector<'_>) -> Map {
         if !self.areas.iter().any(|(area, _)| area.moves()) {
             return self.clone();
@@ -240,13 +240,13 @@ impl Map {
         map
     }
 
-    /// A map of which only filters and index are flipped in turn.
+    /// A map with turns for filters and index alone.
     #[must_use]
     pub fn accelerators_only(self) -> Map {
         self.only(Area::is_accelerator)
     }
 
-    /// A map of which only these areas are flipped in turn.
+    /// A map with turns for these areas alone.
     #[must_use]
     pub fn only(mut self, wanted: impl Fn(Area) -> bool) -> Map {
         let areas = self.areas.iter().filter(|(area, _)| wanted(*area));
@@ -257,7 +257,7 @@ impl Map {
         self
     }
 
-    /// Bytes of these pieces.
+    /// Number of bytes of these pieces.
     pub fn bytes(&self, pieces: &[usize]) -> usize {
         pieces
             .iter()
@@ -265,8 +265,7 @@ impl Map {
             .sum()
     }
 
-    /// Flips bit number `bit` of all that are flipped in turn, counted through the pieces. Returns
-    /// the area.
+    /// Flips bit number `bit` of all pieces that are flipped in turn. Returns the area.
     pub fn flip_nth(&self, injector: &mut FaultInjector<'_>, mut bit: u64) -> Area {
         let map = self.for_table(injector);
         for number in &map.turns {
@@ -280,7 +279,7 @@ impl Map {
         unreachable!("a bit beyond the last piece")
     }
 
-    /// Breaks something of one cell. `past`: what the table held before, for lost writes.
+    /// Breaks something of one cell. `past` has the table's earlier contents, for lost writes.
     pub fn strike(
         &self,
         injector: &mut FaultInjector<'_>,
@@ -319,7 +318,7 @@ impl Map {
         (map.areas[area].0, kind)
     }
 
-    /// Breaks something of an area in one of the ways that need no more than bytes.
+    /// Breaks something of an area by one of the kinds that need only its bytes.
     fn strike_plainly(&self, injector: &mut FaultInjector<'_>, area: usize, rng: &mut Rng) {
         let kind = [Kind::Flip, Kind::Burst, Kind::Noise, Kind::Zero][rng.below(4)];
         self.strike_as(injector, &Past::default(), (area, kind), rng);
@@ -392,8 +391,8 @@ impl Map {
     }
 }
 
-/// Puts back an earlier value of something of an area: of the first piece, from a random one on,
-/// that ever had another value.
+/// Restores an earlier value in an area: in the first piece, from a random one, that ever had
+/// another value.
 fn lose_write(
     injector: &mut FaultInjector<'_>,
     pieces: &[usize],
@@ -465,8 +464,9 @@ fn swap_entries(injector: &mut FaultInjector<'_>, left: &[usize], right: &[usize
     }
 }
 
-/// Copies `count` pieces from number `from` on over those from number `to` on, piece by piece, as
-/// many bytes as the shorter of two has, such as a control word with its check over another one.
+/// Copies `count` pieces, beginning with number `from`, over those beginning with number `to`:
+/// piece by piece, as many bytes as the shorter one has. An example is a control word with its
+/// check.
 pub fn copy_pieces(injector: &mut FaultInjector<'_>, from: usize, to: usize, count: usize) {
     let len = injector.pieces().len();
     let sources: Vec<Vec<u8>> = (from..len)
@@ -481,13 +481,13 @@ pub fn copy_pieces(injector: &mut FaultInjector<'_>, from: usize, to: usize, cou
 /// Bytes of the longest stretch: a page.
 pub const STRETCH_MAX: usize = 4096;
 
-/// Whether a stretch that begins in a part reaches a piece. One that begins elsewhere leaves the
-/// control block out.
+/// Whether a stretch that begins in a part reaches a piece. Stretches that begin outside of the
+/// control block leave it out.
 fn reaches(injector: &FaultInjector<'_>, from: Part, piece: usize) -> bool {
     from == Part::Control || injector.pieces()[piece].part != Part::Control
 }
 
-/// A stretch of 8 to 4 096 bytes that begins somewhere in a piece.
+/// Damages a stretch of 8 to 4 096 bytes that begins somewhere in a piece.
 fn strike_stretch(injector: &mut FaultInjector<'_>, piece: usize, kind: Kind, rng: &mut Rng) {
     let octave = 8 << rng.below(10);
     let len = (octave + rng.below(octave)).min(STRETCH_MAX);
@@ -496,7 +496,7 @@ fn strike_stretch(injector: &mut FaultInjector<'_>, piece: usize, kind: Kind, rn
         injector.pieces()[piece].part,
     );
     let reached = |other: &usize| reaches(injector, part, *other);
-    // Half of what is copied comes from nearby: memory that a move leaves at a wrong place.
+    // Half of the copies come from nearby: a wrong move would leave such memory.
     let number = injector.pieces().len();
     let near = piece
         .saturating_add_signed(rng.below(1024) as isize - 512)
@@ -532,7 +532,7 @@ fn strike_stretch(injector: &mut FaultInjector<'_>, piece: usize, kind: Kind, rn
     overwrite_stretch(injector, (piece, from, len), part, &bytes);
 }
 
-/// The bytes of a stretch; `None` where no piece lies.
+/// The bytes of a stretch. `None`: a place in it belongs to no piece.
 fn bytes_of(
     injector: &FaultInjector<'_>,
     (piece, from, len): (usize, usize, usize),
@@ -551,7 +551,7 @@ fn bytes_of(
     bytes
 }
 
-/// Writes bytes over those of the pieces in a stretch.
+/// Writes bytes over the pieces in a stretch.
 fn overwrite_stretch(
     injector: &mut FaultInjector<'_>,
     (piece, from, len): (usize, usize, usize),
@@ -569,7 +569,7 @@ fn overwrite_stretch(
     }
 }
 
-/// Swaps so many lines of 64 bytes around two pieces, as far as pieces lie there.
+/// Swaps `count` lines of 64 bytes around two pieces, as far as these lines have pieces.
 fn swap_lines(injector: &mut FaultInjector<'_>, pieces: [usize; 2], count: usize) {
     let stretches = pieces.map(|piece| {
         let first = piece.saturating_sub(injector.place_in_line(piece));
@@ -580,7 +580,7 @@ fn swap_lines(injector: &mut FaultInjector<'_>, pieces: [usize; 2], count: usize
     overwrite_stretch(injector, stretches[1], Part::Control, &left);
 }
 
-/// Words of the control block, their checks, or whole lines, over others.
+/// Damages the control block: copies or swaps words, checks, or whole lines.
 fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
     let [from, to] = [0, 0].map(|_| pieces[rng.below(pieces.len())]);
     let [source, target] = [0, 0].map(|_| injector.checks()[rng.below(injector.checks().len())]);
@@ -601,62 +601,62 @@ fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind
     }
 }
 
-/// What damage may reach.
+/// The effects that damage may have.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
-    /// Probes that may answer `Corruption`; `None`: all.
+    /// Probes that may return `Corruption`. `None`: all.
     pub probes: Option<BTreeSet<usize>>,
-    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is the only
+    /// Probes whose lookups may return `Corruption`, if one flipped bit of an entry is the only
     /// change.
     pub only: Option<BTreeSet<usize>>,
-    /// Keys right before a damaged entry: a get that looks past their last version may answer
+    /// Keys right before a damaged entry. A get that reads past their last version may return
     /// `Corruption`.
     pub in_front: BTreeSet<usize>,
-    /// (key, sequence) of entries whose own bytes were changed; `None`: any.
+    /// (key, sequence) of entries whose own bytes were changed. `None`: any.
     pub entries: BTreeSet<(Vec<u8>, u64)>,
-    /// A scrub must find something.
+    /// Whether a scrub must find something.
     pub must_find: bool,
-    /// The control block was changed.
+    /// Whether the control block was changed.
     pub control: bool,
-    /// Places in the model's rows of the entries that were changed: where walks look closely.
+    /// Indexes of changed entries in the model's rows. Walks are checked closely there.
     pub focus: BTreeSet<usize>,
-    /// Entries that are damaged together with the links that lead on from them, forward and
-    /// backward: a walk that was parked there ends.
+    /// Entries that are damaged together with their links to the next entry, forward and backward.
+    /// A walk that was parked there ends.
     pub stranded: [BTreeSet<usize>; 2],
-    /// Only one entry's own bytes were changed: a walk meets at most one gap.
+    /// Whether only one entry's own bytes were changed: a walk then meets at most one gap.
     pub lone: bool,
 }
 
-/// What was changed of one point entry.
+/// The changes of one point entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Harm {
-    /// Header, key, value or digests changed.
+    /// Whether header, key, value or digests changed.
     own: bool,
     back: bool,
-    /// The back link changed into one that passes for the witness of a lost write.
+    /// Whether the back link looks like the second copy of a lost write.
     witness: bool,
     /// The highest changed link.
     link: Option<u32>,
-    /// The level-0 link changed.
+    /// Whether the level-0 link changed.
     next: bool,
 }
 
 impl Bounds {
-    /// What the pieces that a fault injector changed may affect.
+    /// The possible effects of the pieces that a fault injector changed.
     pub fn of(model: &Model, injector: &FaultInjector<'_>, kind: Kind) -> Bounds {
         let mut bounds = Bounds::default();
         let mut limited = true;
         let mut harms: BTreeMap<Option<usize>, Harm> = BTreeMap::new();
         let changed = injector.changed();
         let mut ranges = [false; 2];
-        // Entries of equal key and sequence number cannot be told apart in this test.
+        // This test cannot distinguish entries of equal key and sequence number.
         let equals = changed.len() > 1 && model.shape.duplicates == DuplicatePolicy::Replace;
         for number in changed.keys().copied() {
             let piece = &injector.pieces()[number];
             if matches!(piece.region, Region::Padding | Region::Free) {
                 continue;
             }
-            // No answer rests on a slot that is damaged.
+            // No answer rests on a damaged slot.
             if piece.part == Part::Ranges && piece.region != Region::WatchedTombstone {
                 ranges[usize::from(piece.region == Region::TombstoneIndex)] = true;
             }
@@ -687,7 +687,8 @@ impl Bounds {
         for (row, harm) in &harms {
             bounds.reach(model, injector, &harms, (*row, *harm), &mut probes);
         }
-        // Of a stretch over many entries, intact ones between two damaged ones may be out of reach.
+        // After a stretch over many entries, intact ones between two damaged ones may be
+        // unreachable.
         if let (true, Some(first), Some(last)) = (
             kind.is_stretch(),
             probes.first().copied(),
@@ -714,7 +715,7 @@ impl Bounds {
         bounds
     }
 
-    /// The bounds of damaged range tombstones: for these keys alone the index reads a tombstone's
+    /// The effects of damaged range tombstones: only for these keys the index reads a tombstone's
     /// entry.
     fn tied(&self, model: &Model) -> BTreeSet<usize> {
         let is_damaged = |row: &&Row| self.entries.contains(&(row.key.clone(), row.sequence));
@@ -723,7 +724,7 @@ impl Bounds {
         keys.filter_map(|key| model.probe(key)).collect()
     }
 
-    /// Finds the parked walks that cannot go on.
+    /// Finds the parked walks that cannot continue.
     fn strand(&mut self, harms: &BTreeMap<Option<usize>, Harm>) {
         let harm = |row: Option<usize>| harms.get(&row).copied().unwrap_or_default();
         for row in harms
@@ -768,8 +769,8 @@ impl Bounds {
             return;
         }
         probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
-        // Upper levels lead to the next intact entry that is tall enough; the way back from there
-        // ends at the last damaged one before it.
+        // Upper levels lead to the next intact entry that is tall enough. The way back from there
+        // ends at the last damaged entry before it.
         let levels = harm.link.unwrap_or(0) + 2;
         for next in row.map_or(0, |row| row + 1)..model.rows.len() {
             if harms
@@ -798,20 +799,20 @@ fn is_own(region: Region) -> bool {
     )
 }
 
-/// Whether a scrub must report what was done to a piece.
+/// Whether a scrub must report the change of a piece.
 fn must_find(model: &Model, injector: &FaultInjector<'_>, number: usize, kind: Kind) -> bool {
     let piece = &injector.pieces()[number];
     match piece.region {
         // The index has words that are not in use yet. A back link is a hint, and its tag is short.
-        // No answer rests on the directory. A slot that was cleared watches no tombstone.
+        // No answer rests on the directory. A cleared slot watches no tombstone.
         Region::BackLink
         | Region::TombstoneIndex
         | Region::WatchedTombstone
         | Region::Directory => false,
         _ if kind == Kind::StaleAndAnother => false,
-        // An upper link that leads past newer nodes costs steps; no answer rests on it.
+        // An upper link that passes over newer nodes costs steps; no answer rests on it.
         Region::Link | Region::HeadLink if kind.is_stale() => piece.level == 0,
-        // At width 0 nothing but headers and links can be found.
+        // Without protection bytes only headers and links can be found.
         region => !is_own(region) || model.shape.protection > 0,
     }
 }
@@ -833,7 +834,7 @@ impl Rng {
         word ^ (word >> 31)
     }
 
-    /// 0..bound; bound is not 0.
+    /// A number in `0..bound`; `bound` is not 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -1,6 +1,6 @@
-//! What a trial does besides gets, scans and seeks: copies, many keys, shared cursors, bounds;
-//! ranges that are kept, seek and get new bounds; and writes in every way of writing, which join
-//! the model when they are acknowledged.
+//! The calls of a trial besides gets, scans and seeks: copies, many keys, shared cursors, bounds,
+//! and ranges that are kept, seek and get new bounds. Then writes in every way of writing, which
+//! join the model when they are acknowledged.
 
 use std::ops::Bound;
 
@@ -18,7 +18,7 @@ use super::trial::{Shown, Trial};
 /// A copy of an entry from a cursor that lends it only until its next move.
 struct Copied {
     row: Row,
-    /// What its value answered, if that was an error.
+    /// The error of its value, if there was one.
     refused: Option<Error>,
     len: usize,
 }
@@ -61,7 +61,7 @@ fn copied<L: Visibility>(cursor: &OwnedCursor<L>) -> Result<Option<Copied>, Erro
 }
 
 impl Trial<'_> {
-    /// Runs all reads of this file.
+    /// Makes all reads of this file.
     pub fn further_reads(&mut self, table: &TableReader) {
         self.gets_into(table);
         self.stored_entries(table);
@@ -102,7 +102,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Entries as stored: range tombstones are not applied.
+    /// Compares entries as stored: range tombstones are not applied.
     fn stored_entries(&mut self, table: &TableReader) {
         let model = self.model();
         for snapshot in [model.snapshots[0], u64::MAX] {
@@ -129,7 +129,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Compares what outlives the borrow of an entry: its parts, and a copy.
+    /// Compares the data that outlive the borrow of an entry: its parts, and a copy.
     fn kept(&mut self, entry: &Entry<'_>, row: &Row) {
         let want = (
             row.key.as_slice(),
@@ -151,7 +151,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Each version by its own sequence number, and the numbers between them.
+    /// Reads each version by its own sequence number, and by the numbers between them.
     fn exact_entries(&mut self, table: &TableReader) {
         let model = self.model();
         for row in model.rows.iter().skip(self.turn() as usize % 3).step_by(3) {
@@ -180,7 +180,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Many keys at each snapshot, into one buffer; in descending order at the last one.
+    /// Reads many keys at each snapshot into one buffer, in descending order at the last one.
     fn many(&mut self, table: &TableReader) {
         let model = self.model();
         let mut results = Vec::new();
@@ -204,7 +204,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Cursors with a share in the table.
+    /// Walks with cursors that share the table.
     fn shared_scans(&mut self, table: &TableReader) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
@@ -243,7 +243,7 @@ enum Seek<'k> {
 }
 
 impl Trial<'_> {
-    /// One range of each kind, which seeks around every third key.
+    /// Seeks with one range of each kind around every third key.
     pub fn sought_ranges(&mut self, table: &TableReader) {
         let model = self.model();
         let (mut raw, mut resolved) = (
@@ -301,7 +301,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Ranges between two versions, and from one on.
+    /// Walks ranges between two versions, and from one version.
     fn sought_versions(&mut self, table: &TableReader) {
         let model = self.model();
         let (mut range, mut keys) = (table.range(..), table.range(..).owned().descending());
@@ -360,9 +360,9 @@ impl Trial<'_> {
     }
 }
 
-/// Entries of a batch.
+/// Number of entries of a batch.
 const BATCH: usize = 4;
-/// Every how many-th probe is written to.
+/// One probe in this number is written to.
 const EVERY: usize = 3;
 
 /// A way of writing.
@@ -431,8 +431,8 @@ impl<'t> Means<'t> {
 }
 
 impl Trial<'_> {
-    /// Writes between the old entries and with newer versions. Returns what was acknowledged, in
-    /// the order of writing.
+    /// Writes between the old entries and with newer versions. Returns the acknowledged writes, in
+    /// order.
     pub fn writes(&mut self, table: &MemTable) -> Vec<Row> {
         let mut written = Vec::new();
         let mut sequence = self.model().newest() + 1;
@@ -459,7 +459,7 @@ impl Trial<'_> {
         written
     }
 
-    /// A new version of a key; its kind changes with the number.
+    /// A new version of a key. Its kind follows from the number.
     fn row(&self, number: usize, probe: usize, sequence: u64) -> Row {
         let (custom, sized) = (Kind::custom(0), Kind::custom_delete(0));
         let kinds = [
@@ -485,7 +485,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Writes keys and sequence numbers that are taken: they are refused, or they replace.
+    /// Writes keys and sequence numbers that exist: such writes are refused, or they replace.
     fn again(&mut self, table: &MemTable, written: &mut Vec<Row>) {
         let model = self.model();
         let replaces = self.replaces();
@@ -523,8 +523,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Batches between the old entries and with newer versions: each is written whole, or up to the
-    /// entry that its error names.
+    /// Writes batches between the old entries and with newer versions. Each is written whole, or up
+    /// to the entry that its error names.
     fn batches(&mut self, table: &MemTable, mut sequence: u64, written: &mut Vec<Row>) {
         let turn = self.turn() as usize;
         let keys: Vec<usize> = ((turn + 1) % EVERY..self.model().probes.len())
@@ -575,7 +575,7 @@ fn add(batch: &mut WriteBatch, row: &Row) -> Result<(), Error> {
     }
 }
 
-/// Writes a batch of the default family that another family has an entry in.
+/// Writes a batch as the default family of a batch with an entry of another family.
 fn by_family(table: &MemTable, first: u64, batch: &WriteBatch) -> Result<BatchWritten, Error> {
     let mut batch = batch.clone();
     batch.insert_in(1, Kind::PUT, b"of another table", b"")?;

@@ -1,5 +1,5 @@
-//! One damaged table: every read on it, each answer compared with the model; what it reports about
-//! itself: counts, sizes, marks; and the end of its life: freeze, flush, scrub, salvage.
+//! One damaged table: all reads of it, each answer compared with the model; its own counts, sizes
+//! and marks; and the end of its life: freeze, flush, scrub, salvage.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,23 +21,24 @@ use super::model::{Expected, Model, Row, seen};
 use super::plan::Bounds;
 use super::walk::{End, Walk};
 
-/// Steps from a version that was sought.
+/// Number of steps after a seek to a version.
 const VERSION_STEPS: usize = 3;
 
 /// The results of one fault.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
-    /// Some operation, or the scrub, reported corruption.
+    /// Whether an operation, or the scrub, reported corruption.
     pub detected: bool,
-    /// The first wrong answer that no error announced.
+    /// The first wrong answer without an error.
     pub wrong: Option<String>,
     /// An operation that does not end.
     pub endless: Option<String>,
-    /// Probes that answered `Corruption` to a get.
+    /// Probes whose get returned `Corruption`.
     pub answering: BTreeSet<usize>,
-    /// Keys that answered `Corruption`, or that a scan left out, beyond what the damage may affect.
+    /// Keys that returned `Corruption`, or that a scan left out, though the damage may not affect
+    /// them.
     pub beyond: BTreeSet<usize>,
-    /// Keys before a damaged entry for which a read looked past their last version and answered
+    /// Keys before a damaged entry for which a read went past their last version and returned
     /// `Corruption`.
     pub fronts: BTreeSet<usize>,
 }
@@ -68,7 +69,7 @@ pub trait Shown {
     fn sequence(&self) -> u64;
     fn kind(&self) -> Kind;
     fn shown_value(&self) -> Result<&[u8], Error>;
-    /// The value's length, if that can be had without the value.
+    /// The value's length, if it is known without the value.
     fn len(&self) -> Option<usize>;
 }
 
@@ -108,11 +109,11 @@ impl Shown for EntryBytes {
     }
 }
 
-/// A damaged table, and what its calls have answered.
+/// A damaged table, and the answers of its calls.
 pub struct Trial<'m> {
     model: &'m Model,
     bounds: Bounds,
-    /// Decides which patterns, windows and means of writing are tried.
+    /// Selects the patterns, windows and ways of writing to try.
     turn: u64,
     pub verdict: Verdict,
 }
@@ -127,8 +128,8 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Goes on after more was written to the table: with a new model, and with no limits to what
-    /// the damage affects.
+    /// Continues after more writes to the table, with a new model, and with no limits to the
+    /// effects of the damage.
     pub fn after<'n>(self, model: &'n Model) -> Trial<'n> {
         let Trial {
             bounds,
@@ -167,7 +168,7 @@ impl<'m> Trial<'m> {
         self.verdict.wrong.get_or_insert_with(what);
     }
 
-    /// Notes an error; anything but corruption is wrong.
+    /// Records an error. Any error other than corruption is wrong.
     pub fn refused(&mut self, error: &Error, what: &str) {
         self.verdict.detected = true;
         if error.corruption().is_none() {
@@ -179,7 +180,7 @@ impl<'m> Trial<'m> {
         self.verdict.endless.get_or_insert_with(|| what.to_string());
     }
 
-    /// A walk left out this row, after an error.
+    /// Records that a walk left out this row, after an error.
     pub fn passed_by(&mut self, row: &Row) {
         if let Some(probe) = self.model.probe(&row.key)
             && !self.may_hide(row)
@@ -188,7 +189,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Whether the damage may keep a walk from showing this row.
+    /// Whether the damage may hide this row from a walk.
     pub fn may_hide(&self, row: &Row) -> bool {
         let Some(probe) = self.model.probe(&row.key) else {
             return true;
@@ -225,7 +226,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A lookup of this probe answered `Corruption`.
+    /// Records that a lookup of this probe returned `Corruption`.
     pub fn uncertain(&mut self, probe: usize, snapshot: u64) {
         self.verdict.answering.insert(probe);
         let key = &self.model.probes[probe];
@@ -243,7 +244,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Compares one lookup. `false`: it answered `Corruption`, maybe from inside a chain of
+    /// Compares one lookup. `false`: it returned `Corruption`, maybe from inside a chain of
     /// operands.
     pub fn compare(
         &mut self,
@@ -282,7 +283,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Compares the entry under a cursor with the row that it should show.
+    /// Compares the entry at a cursor with the row that it should show.
     pub fn shows(&mut self, entry: &impl Shown, row: &Row, what: &str) {
         let same =
             entry.key() == row.key && entry.sequence() == row.sequence && entry.kind() == row.kind;
@@ -376,7 +377,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// One cursor whose bounds and prefix are replaced for each key.
+    /// Walks with one cursor whose bounds and prefix are replaced for each key.
     fn narrowed(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();
@@ -407,7 +408,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// What merge operands stand on, asked by a cursor on the newest of them.
+    /// Reads the base of merge operands by a cursor at the newest operand.
     fn operands_under_cursors(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor_at(model.snapshots[1]);
@@ -426,7 +427,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Seeks to versions that exist, and to the places before them.
+    /// Seeks versions that exist, and the places before them.
     fn version_seeks(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();
@@ -451,7 +452,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Some steps from each version on, and from right after it, over what damage is met there.
+    /// Makes some steps from each version, and from right after it, past the damage there.
     fn version_walks<H: Handle, L: Visibility>(
         &mut self,
         what: &str,
@@ -507,7 +508,7 @@ impl<'m> Trial<'m> {
 }
 
 impl Trial<'_> {
-    /// Compares counts, which lie outside of the fault model: damage changes none of them.
+    /// Compares counts, which are outside of the fault model: damage changes none of them.
     pub fn accounts(&mut self, table: &TableReader) {
         let model = self.model();
         let points = |kinds: fn(Kind) -> bool| {
@@ -545,7 +546,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Sets what an engine sets on a mutable table.
+    /// Sets the marks that an engine sets on a mutable table.
     pub fn marks(&mut self, table: &MemTable) {
         let entries = self.model().shape.entries;
         let marked = table.should_flush();
@@ -558,7 +559,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The next table is new, and none of the damage is in it.
+    /// Makes the next table, which has none of the damage.
     pub fn fork(&mut self, table: &MemTable) {
         match table.fork() {
             Err(error) => self.refused(&error, "fork"),
@@ -579,12 +580,12 @@ impl Trial<'_> {
     }
 }
 
-/// A sink that keeps what it is given.
+/// A sink that collects all items.
 #[derive(Default)]
 struct Collected {
     rows: Vec<Row>,
     tombstones: Vec<Row>,
-    /// Entries whose digest disagrees with what was handed out.
+    /// Entries whose digest disagrees with the bytes that the flush returned.
     torn: usize,
 }
 
@@ -617,7 +618,7 @@ impl FlushSink for Collected {
     }
 }
 
-/// Pulls one item of a flush into the sink. `false`: it has come to its end.
+/// Pulls one item of a flush into the sink. `false`: the flush has ended.
 fn pull_one(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<bool, Error> {
     let Some(item) = flush.next()? else {
         return Ok(false);
@@ -637,7 +638,7 @@ fn pull(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSummary,
     Ok(flush.summary().expect("it came to its end"))
 }
 
-/// Pulls a flush as a merge of several tables does: first entries alone, then range tombstones as
+/// Pulls a flush as a merge of several tables does: first only entries, then range tombstones as
 /// they are stored.
 fn pull_apart(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSummary, Error> {
     while flush.next_entry()?.is_some() {
@@ -657,16 +658,16 @@ fn pull_apart(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSu
     })
 }
 
-/// Flushes that were pulled before the damage.
+/// Flushes that were begun before the damage.
 pub struct Pulled<'t> {
     flushes: Vec<(Versions<'t>, FlushIter<'t>, Collected)>,
 }
 
-/// Flushes that are pulled before the damage, at most.
+/// Most flushes that are begun before the damage.
 const PULLED: usize = 32;
 
 impl<'t> Pulled<'t> {
-    /// One flush for every so many-th number of items; the turn says where they begin.
+    /// Begins flushes at regular distances in the items. The turn selects where.
     pub fn new(
         frozen: &'t ImmutableMemTable,
         model: &'t Model,
@@ -709,12 +710,12 @@ fn newest_over(tombstones: &[Row], key: &[u8], reader: u64) -> Option<u64> {
         .max()
 }
 
-/// What a scrub must report.
+/// The result that a scrub must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// A finding.
     Finding,
-    /// Anything, or nothing.
+    /// Findings, or none.
     Anything,
 }
 
@@ -731,8 +732,8 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A flush hands out everything, or fails: with all versions kept, and for readers at no, one
-    /// and two snapshots.
+    /// Checks that a flush returns everything, or an error: with all versions kept, and for readers
+    /// at no, one and two snapshots.
     pub fn flush(&mut self, frozen: &ImmutableMemTable) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
@@ -772,8 +773,8 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Pulls the rest of flushes that were begun before the damage: each hands out what is right,
-    /// up to its end or to an error.
+    /// Pulls the rest of flushes that were begun before the damage. Each returns right items, up to
+    /// its end or to an error.
     pub fn pulled(&mut self, pulled: Pulled<'_>) {
         let model = self.model();
         let snapshots = readers(model, self.turn());
@@ -830,7 +831,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Each entry that a salvage brings back was written, and no intact one is missing.
+    /// Checks that each salvaged entry was written, and that no intact entry is missing.
     pub fn salvage(&mut self, frozen: &ImmutableMemTable) {
         let salvage = frozen.salvage();
         let all = written(self.model());
@@ -887,7 +888,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Freezes, or notes why that failed; either way writing has ended and the frozen table exists.
+    /// Freezes, or records the error. In both cases writing has ended and the frozen table exists.
     pub fn freeze(&mut self, table: &MemTable) -> Option<ImmutableMemTable> {
         if let Err(error) = table.freeze() {
             self.refused(&error, "freeze");
@@ -903,7 +904,7 @@ impl<'m> Trial<'m> {
 /// Key, sequence number, and whether it is a range tombstone.
 type Id = (Vec<u8>, Reverse<u64>, bool);
 
-/// All that was written; equal entries in the order of their revisions.
+/// All writes; equal entries in the order of their revisions.
 fn written(model: &Model) -> BTreeMap<Id, Vec<&Row>> {
     let mut all: BTreeMap<Id, Vec<&Row>> = BTreeMap::new();
     for row in &model.writes {

@@ -1,12 +1,12 @@
-//! Walks over a damaged table, from one end or from both, step by step against the rows that they
-//! should show.
+//! Walks over a damaged table, from one end or from both, compared step by step with the rows that
+//! they should show.
 //!
 //! ```text
-//!   rows     a  b  c  d  e  f        an error at an end: it may go on after any number of rows,
+//!   rows     a  b  c  d  e  f        an error at an end: it may continue after any number of rows,
 //!            |-from      to-|        each of which must be one that the damage can hide
 //! ```
-//! A walk shows every row once, in order, from either end; it is over where its ends meet, and
-//! stays over. Cursors and ranges that were parked before the damage are asked and moved after it.
+//! A walk shows every row once, in order, from either end. It is over where its ends meet, and
+//! remains over. Cursors and ranges that were parked before the damage are read and moved after it.
 //!
 //! A walk through keys in descending order may leave out more:
 //!
@@ -16,10 +16,10 @@
 //!                 d@8  d@5  error  c@9  b@7  b@4         c@2 alone damaged: reported before c@9, left out after it
 //!                 d@8  error  d@5  b@7  b@4              met while the first version of d was looked for
 //! ```
-//! A gap is one stretch of the table, and its error comes when the walk reaches its far end. So
-//! what is left out is what comes next, or ends right before the key that was shown last, of the
-//! entry that is shown next, or of more of the same gap. All together, it is no more stretches of
-//! the table than errors were reported.
+//! A gap is one stretch of the table, and its error comes when the walk reaches its far end. So a
+//! walk leaves out the next rows, or the rows right before the key that it showed last, right
+//! before the entry that it shows next, or more rows of the same gap. Together these are no more
+//! stretches of the table than errors were reported.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -37,7 +37,7 @@ pub enum End {
     Back,
 }
 
-/// Whether a walk goes on from where it was parked.
+/// Whether a walk continues from the row where it was parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WayOn {
     Sure,
@@ -56,7 +56,7 @@ pub struct Walk<'r> {
     gaps: [bool; 2],
     gaps_met: usize,
     way_on: WayOn,
-    /// Keys come in descending order.
+    /// Set if keys come in descending order.
     descent: Option<Descent>,
 }
 
@@ -65,7 +65,8 @@ impl<'r> Walk<'r> {
         Walk::between(rows, 0, rows.len())
     }
 
-    /// A walk under way: its front has shown the rows before `from`, its back those from `to` on.
+    /// A walk that has begun: its front has shown the rows before `from`, its back the rows from
+    /// `to`.
     pub fn between(rows: &'r [&'r Row], from: usize, to: usize) -> Self {
         Walk {
             rows,
@@ -93,13 +94,13 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// The most steps of any walk: twice the rows, each after its own error.
+    /// The most steps of any walk: each row twice, each after an error of its own.
     pub fn limit(&self) -> usize {
         self.rows.len() * 4 + 64
     }
 }
 
-/// The rows at the ends of a part of a walk: their keys, and how they bound it.
+/// A part of the rows: the keys at its ends, and its bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<'m> {
     pub start: Bound<&'m [u8]>,
@@ -122,9 +123,9 @@ impl Window<'_> {
     }
 }
 
-/// Probes on each side of a damaged key that a window takes in.
+/// Number of probes of a window on each side of a damaged key.
 const NEAR: usize = 4;
-/// Every how many-th probe's prefix is scanned.
+/// The prefix of one probe in this number is scanned.
 const PREFIX_EVERY: usize = 3;
 
 impl<'m> Trial<'m> {
@@ -220,15 +221,14 @@ impl<'m> Trial<'m> {
         });
     }
 
-    /// Whether a gap that was reported earlier may have been the last versions of a key, from this
-    /// row on.
+    /// Whether an earlier gap may have been the last versions of a key, from this row.
     fn ends_late(&self, walk: &Walk<'_>, row: &Row) -> bool {
         walk.descent
             .as_ref()
             .is_some_and(|descent| descent.may_end_with(self.model(), row))
     }
 
-    /// Whether a walk that is parked on this row finds its way on.
+    /// Whether a walk that is parked on this row can continue.
     pub fn way_on(&self, row: Option<&Row>) -> WayOn {
         let place = row.and_then(|row| self.model().row(&row.key, row.sequence));
         let stranded = |place| {
@@ -251,7 +251,7 @@ impl<'m> Trial<'m> {
         self.passed_by(row);
     }
 
-    /// A walk from its front; step `n` is the n-th.
+    /// Checks a walk from its front. `step(n)` makes the n-th step.
     pub fn scan<E: Shown>(
         &mut self,
         what: &str,
@@ -277,7 +277,7 @@ impl<'m> Trial<'m> {
         self.endless(what);
     }
 
-    /// What a descending range shows that has shown the first `gone` of its rows.
+    /// Checks the rest of a descending range that has shown the first `gone` of its rows.
     pub fn descends<E: Shown>(
         &mut self,
         what: &str,
@@ -287,7 +287,7 @@ impl<'m> Trial<'m> {
         let rows = descending(rows);
         let walk = Walk::descending(self.model(), &rows, gone);
         let last = gone.checked_sub(1).map(|row| rows[row]);
-        // The walk goes on from the first version of the key whose versions it shows.
+        // The walk continues from the first version of the key whose versions it shows.
         let first = last.and_then(|row| self.model().versions(&row.key).first());
         let unsure = [last, first]
             .map(|row| self.way_on(row))
@@ -296,7 +296,7 @@ impl<'m> Trial<'m> {
         self.walk(what, End::Front, walk, |_| range.next().transpose());
     }
 
-    /// A whole scan there and back, with a cursor that stands nowhere.
+    /// Checks a whole scan there and back, with a cursor that begins at no entry.
     pub fn there_and_back<E: Shown>(
         &mut self,
         names: [&str; 2],
@@ -311,8 +311,8 @@ impl<'m> Trial<'m> {
         });
     }
 
-    /// A walk whose ends take turns: bit n of the pattern, repeated, says which one makes step n
-    /// (0: the front).
+    /// Checks a walk whose ends take turns. Bit n of the pattern, which repeats, selects the end of
+    /// step n (0: the front).
     pub fn both_ends<E: Shown>(
         &mut self,
         what: &str,
@@ -368,7 +368,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A cursor in prefix mode asks the filter of prefixes.
+    /// Checks cursors in prefix mode, which use the filter of prefixes.
     pub fn prefix_scans(&mut self, table: &TableReader) {
         let model = self.model();
         if model.shape.accelerators == Accelerators::Nothing {
@@ -394,8 +394,8 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Ranges from both ends, whole and around the damage: of keys, at a snapshot, of versions; and
-    /// descending ones.
+    /// Checks ranges from both ends, whole and around the damage: of keys, at a snapshot, of
+    /// versions, and descending ones.
     pub fn ranges(&mut self, table: &TableReader) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
@@ -453,12 +453,12 @@ impl<'m> Trial<'m> {
         self.versions(table, &rows);
     }
 
-    /// The pattern for this number; as faults go on every pattern has its turn.
+    /// The pattern for this number. Over many faults every pattern is used.
     fn pattern(&self, number: u64) -> u8 {
         (self.turn() * 7 + number) as u8
     }
 
-    /// Some keys around the damage, or, if that is at no key, around a key that changes with the
+    /// Some keys around the damage. If that is at no key, around a key that changes with the
     /// number.
     fn window(&self, number: usize) -> Window<'m> {
         let model = self.model();
@@ -495,7 +495,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Entries between two versions: the first and the last one are rows near the damage.
+    /// Checks entries between two versions. The first and the last one are rows near the damage.
     fn versions(&mut self, table: &TableReader, rows: &[&Row]) {
         let turn = self.turn() as usize;
         let middle = self
@@ -535,7 +535,7 @@ impl<'m> Trial<'m> {
         );
     }
 
-    /// The range tombstones that each snapshot sees, as fragments.
+    /// Checks the range tombstones that each snapshot sees, as fragments.
     pub fn seen_tombstones(&mut self, table: &TableReader) {
         let model = self.model();
         for snapshot in model.snapshots.iter().copied() {
@@ -564,7 +564,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Estimates up to this are exact.
+    /// Checks an estimate, which is exact up to `EXACT` entries.
     fn estimate(&mut self, table: &TableReader, window: Window<'_>, entries: usize) {
         const EXACT: usize = 64;
         match table.approximate_range_stats((window.start, window.end)) {
@@ -583,7 +583,7 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// The middle half of the keys, raw and resolved at each snapshot.
+    /// Checks scans of the middle half of the keys, raw and resolved at each snapshot.
     pub fn bounded_scans(&mut self, table: &TableReader) {
         let model = self.model();
         let (from, to) = (model.probes.len() / 4, model.probes.len() * 3 / 4);
@@ -631,14 +631,14 @@ fn descending<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
     rows
 }
 
-/// The rows that a walk through descending keys may still leave out. Numbers are indexes into the
+/// The rows that a walk through descending keys may still leave out. Numbers are indexes of the
 /// model's rows.
 #[derive(Debug, Clone, Default)]
 pub struct Descent {
-    /// Rows right before which a gap that was reported may lie.
+    /// Rows right before which a reported gap may be.
     ends: BTreeSet<usize>,
     hidden: BTreeSet<usize>,
-    /// Rows that were shown before the damage: a gap may include them.
+    /// Rows that were shown before the damage. A gap may include them.
     shown: BTreeSet<usize>,
 }
 
@@ -655,8 +655,8 @@ impl Descent {
         }
     }
 
-    /// An error was reported. `last` is the row that was shown or left out last, or none was; then
-    /// `next` is the first of the walk.
+    /// Records an error. `last` is the row that was shown or left out last. Without such a row,
+    /// `next` is the first row of the walk.
     pub fn reported(&mut self, model: &Model, last: Option<&Row>, next: Option<&Row>) {
         let end = match (last, next) {
             (Some(last), _) => model.rows.partition_point(|row| row.key < last.key),
@@ -666,24 +666,24 @@ impl Descent {
         self.ends.insert(end);
     }
 
-    /// The first entry that is shown after an error.
+    /// Records the first entry after an error.
     pub fn shown_after(&mut self, model: &Model, row: &Row) {
         self.ends.extend(model.row(&row.key, row.sequence));
     }
 
-    /// Whether this row and all older versions of its key may be in a gap that was reported.
+    /// Whether this row and all older versions of its key may be in a reported gap.
     pub fn may_end_with(&self, model: &Model, row: &Row) -> bool {
         self.ends.contains(&end_of(model, row))
     }
 
-    /// Notes that the walk left a row out.
+    /// Records that the walk left a row out.
     pub fn left_out(&mut self, model: &Model, row: &Row) {
         let place = model.row(&row.key, row.sequence);
         self.ends.extend(place);
         self.hidden.extend(place);
     }
 
-    /// Stretches of the table that were left out.
+    /// Number of stretches of the table that were left out.
     pub fn stretches(&self) -> usize {
         let ends = |place: &&usize| {
             let next = (**place + 1..).find(|next| !self.shown.contains(next));
@@ -700,16 +700,16 @@ fn end_of(model: &Model, row: &Row) -> usize {
 
 type At<C> = Vec<(usize, C)>;
 
-/// What was parked, and on which rows.
+/// Parked cursors and ranges, and their rows.
 #[derive(Default)]
 pub struct Parked<'t> {
     raw: At<Cursor<Borrowed<'t>>>,
     resolved: At<Cursor<Borrowed<'t>, AtSnapshot>>,
     owned: At<OwnedCursor>,
     owned_resolved: At<OwnedCursor<AtSnapshot>>,
-    /// Rows that its front has shown, and its back; the range.
+    /// Rows that the front and the back have shown; the range.
     ranges: Vec<((usize, usize), Ranged<'t>)>,
-    /// Rows that it has shown, in its order.
+    /// Rows that the range has shown, in its order.
     descending: At<ParkedDescent<'t>>,
 }
 
@@ -727,15 +727,15 @@ enum ParkedDescent<'t> {
     Owned(OwnedRange),
 }
 
-/// Steps that a parked cursor makes after the damage.
+/// Number of steps of a parked cursor after the damage.
 const STEPS: usize = 3;
-/// The snapshot of those that read at one.
+/// The snapshot of the cursors that read at one.
 const SNAPSHOT: usize = 1;
-/// Cursors of a kind, at most.
+/// Most cursors of a kind.
 const MOST: usize = 64;
 
 impl<'t> Parked<'t> {
-    /// Parks cursors on rows all over an undamaged table: half of the kinds, chosen by `turn`.
+    /// Parks cursors on rows all over an undamaged table. `turn` selects half of the kinds.
     pub fn new(table: &'t MemTable, model: &Model, turn: u64) -> Result<Parked<'t>, Error> {
         let mut parked = Parked::default();
         let places = |rows: usize| {
@@ -765,8 +765,8 @@ impl<'t> Parked<'t> {
                     .push((place, park(table.cursor_at(snapshot), row)?));
             }
         }
-        // One kind of range a turn, with one end on each place and the other one anywhere, or not
-        // moved yet.
+        // One kind of range per turn. One of its ends is at each place, and the other end anywhere,
+        // or has not moved yet.
         let kind = turn as usize % RANGES;
         let resolved = kind.is_multiple_of(2);
         let rows = if resolved {
@@ -797,7 +797,7 @@ impl<'t> Parked<'t> {
 /// Kinds of ranges with two ends.
 const RANGES: usize = 6;
 
-/// A range of this kind whose ends have shown so many rows.
+/// A range of this kind whose ends have shown this many rows.
 fn ranged(
     table: &MemTable,
     snapshot: u64,
@@ -815,7 +815,7 @@ fn ranged(
     })
 }
 
-/// A descending range of this kind that has shown so many rows.
+/// A descending range of this kind that has shown `shown` rows.
 fn descent(table: &MemTable, kind: usize, shown: usize) -> Result<ParkedDescent<'_>, Error> {
     if kind < RANGES / 2 {
         let mut range = table.range(..).owned().descending();
@@ -833,7 +833,7 @@ fn descent(table: &MemTable, kind: usize, shown: usize) -> Result<ParkedDescent<
     Ok(ParkedDescent::Borrowed(range))
 }
 
-/// A range whose ends have shown so many rows.
+/// A range whose ends have shown this many rows.
 fn moved<H: Handle, L: Visibility>(
     mut range: Range<H, L>,
     (front, back): (usize, usize),
@@ -856,7 +856,7 @@ fn park<H: Handle, L: Visibility>(
 }
 
 impl<'m> Trial<'m> {
-    /// Asks all that was parked, and moves it on.
+    /// Checks all parked cursors and ranges, and moves them on.
     pub fn parked(&mut self, parked: Parked<'_>) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
@@ -881,7 +881,7 @@ impl<'m> Trial<'m> {
             self.resume("parked owned resolved cursor", &shown, place, cursor)
         });
         for ((front, back), range) in ranges {
-            // An end that has not moved yet shows all that is left: the other one stays where the
+            // An end that has not moved yet shows all that is left: the other end is where the
             // damage may be.
             let pattern = match (front, back) {
                 (_, 0) => 0b1111_1111,
@@ -920,8 +920,7 @@ impl<'m> Trial<'m> {
         Walk::between(rows, front, to).parked(if unsure { WayOn::Unsure } else { WayOn::Sure })
     }
 
-    /// A cursor that was parked on a row shows that row or nothing, and then takes some steps
-    /// either way.
+    /// Checks that a parked cursor shows its row or nothing, and then takes some steps either way.
     fn resume<H: Handle, L: Visibility>(
         &mut self,
         what: &str,

@@ -1,15 +1,14 @@
-//! Flips one bit of a register or a flag at one instruction of one operation, and looks what comes
-//! of it: the fault of a processor, where `fault_campaign` has those of memory.
+//! Flips one bit of a register or a flag at one instruction of one operation, and judges the
+//! result. This is a fault of a processor; `fault_campaign` has the faults of memory.
 //!
 //! A *subject* is a process that makes a table, calls [`ready`], runs one operation inside
-//! [`measured`], compares everything that the table says with a model, and ends with a [`Verdict`]
-//! as its exit code. The *tracer* counts the operation's instructions, and copies the subject by
-//! `fork` at each instruction that it has drawn: each copy gets one fault and runs on to its
-//! verdict.
+//! [`measured`], compares all answers of the table with a model, and ends with a [`Verdict`] as its
+//! exit code. The *tracer* counts the operation's instructions. It copies the subject by `fork` at
+//! each instruction that it has drawn; each copy gets one fault and runs to its verdict.
 //!
-//! The faults are those of RocksDB's `tools/cpu_corruption_injector`: a flag after a comparison, a
-//! bit of a register that was loaded, or is about to be stored ([`Faults::Moves`]); or any bit of
-//! any register that an instruction reads or writes ([`Faults::Any`]).
+//! [`Faults::Moves`] are the faults of RocksDB's `tools/cpu_corruption_injector`: a flag after a
+//! comparison, or a bit of a register that was loaded or is about to be stored. [`Faults::Any`] are
+//! all bits of every register that an instruction reads or writes.
 #![forbid(unsafe_code)]
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -17,7 +16,7 @@ mod tracer;
 
 use std::hint::black_box;
 
-/// What came of one fault. The order is that of the report.
+/// The result of one fault, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     /// Every answer was right, and nothing was noticed.
@@ -30,9 +29,9 @@ pub enum Verdict {
     Scrubbed,
     /// A call answered wrongly and without an error.
     Silent,
-    /// The operation returned `Ok`, and what it wrote is not there, without an error.
+    /// The operation returned `Ok`, and its write is missing, without an error.
     Lost,
-    /// What the process needs to judge was damaged itself.
+    /// The model that the process judges by was damaged itself.
     Stray,
     /// A panic.
     Panicked,
@@ -43,7 +42,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All of them.
+    /// All verdicts.
     pub const ALL: [Verdict; 10] = [
         Verdict::Right,
         Verdict::Refused,
@@ -57,12 +56,12 @@ impl Verdict {
         Verdict::Hung,
     ];
 
-    /// The exit code by which a subject says it. Other codes mean a panic.
+    /// The exit code of a subject with this verdict. Other codes mean a panic.
     fn code(self) -> u8 {
         self as u8 + 40
     }
 
-    /// Ends this process with it.
+    /// Ends this process with this verdict.
     pub fn exit(self) -> ! {
         std::process::exit(self.code().into())
     }
@@ -77,20 +76,20 @@ impl Verdict {
     }
 }
 
-/// Which faults are injected.
+/// The kind of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Faults {
-    /// A flag after a comparison, the low byte of a register that a move loads or stores
-    /// (RocksDB's).
+    /// A flag after a comparison, or the low byte of a register that a move loads or stores (the
+    /// faults of RocksDB).
     Moves,
     /// Any bit of any register that an instruction reads or writes.
     Any,
 }
 
-/// Stops this process until its tracer lets it go on. Without a tracer it stops for good.
+/// Stops this process until its tracer continues it. Without a tracer it stops for good.
 ///
 /// # Errors
-/// Those of the operating system, and always on other systems than Linux.
+/// Those of the operating system; on systems other than Linux, every call returns an error.
 pub fn ready() -> std::io::Result<()> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
@@ -110,19 +109,19 @@ pub fn measured<T>(operation: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Where the tracer begins to count. The two bodies differ, so that the linker keeps both.
+/// Marks where the tracer begins to count. The two bodies differ, so that the linker keeps both.
 #[inline(never)]
 extern "C" fn operation_begins() {
     black_box(1_u8);
 }
 
-/// Where it ends.
+/// Marks where the tracer ends.
 #[inline(never)]
 extern "C" fn operation_ends() {
     black_box(2_u16);
 }
 
-/// What a table holds, as a map, and where its keys and values come from.
+/// The content of a table as a map, and the source of its keys and values.
 pub mod model {
     use std::cmp::Reverse;
     use std::collections::{BTreeMap, BTreeSet};
@@ -130,7 +129,7 @@ pub mod model {
 
     use paranoid_memtable::{Kind, SequenceNumber};
 
-    /// A generator of Sebastiano Vigna's (SplitMix64).
+    /// The generator SplitMix64 of Sebastiano Vigna.
     #[derive(Debug, Clone)]
     pub struct Random(pub u64);
 
@@ -143,7 +142,7 @@ pub mod model {
             mixed ^ (mixed >> 31)
         }
 
-        /// One below a bound.
+        /// A number below a bound.
         pub fn below(&mut self, bound: u64) -> u64 {
             self.draw() % bound
         }
@@ -179,20 +178,20 @@ pub mod model {
     /// A fragment: start, end, and the sequence numbers over it, newest first.
     pub type Fragment = (Vec<u8>, Vec<u8>, Vec<SequenceNumber>);
 
-    /// Entries and fragments in the order in which a flush returns them, a fragment once for each
-    /// of its numbers.
+    /// Entries and fragments in the order in which a flush returns them. A fragment is repeated for
+    /// each of its numbers.
     pub type Collected = (Vec<Version>, Vec<Deleted>);
 
-    /// Which versions of a key, and which numbers of a fragment.
+    /// Selects versions of a key and numbers of a fragment.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Numbers {
-        /// All.
+        /// All versions and all numbers.
         All,
         /// The newest one of each key and of each fragment.
         Newest,
     }
 
-    /// What a flush returns: entries in order, and whole fragments.
+    /// The output of a flush: entries in order, and whole fragments.
     #[derive(Debug, PartialEq, Eq)]
     pub struct Flushed {
         entries: Vec<Version>,
@@ -200,7 +199,7 @@ pub mod model {
     }
 
     impl Flushed {
-        /// Of what a flush returned.
+        /// Makes it of the items that a flush returned.
         pub fn new((entries, pieces): Collected) -> Self {
             let mut fragments: Vec<Fragment> = Vec::new();
             for (start, end, sequence) in pieces {
@@ -235,13 +234,13 @@ pub mod model {
             self.ranges.push((start, end, sequence));
         }
 
-        /// Point entries.
+        /// Number of point entries.
         #[must_use]
         pub fn points(&self) -> usize {
             self.entries.len()
         }
 
-        /// Key and number of one of them, in order.
+        /// Key and sequence number of the point entry at `at`, in order.
         #[must_use]
         pub fn nth(&self, at: u64) -> (Vec<u8>, SequenceNumber) {
             let at = usize::try_from(at).unwrap_or(0);
@@ -250,7 +249,7 @@ pub mod model {
                 .unwrap_or_default()
         }
 
-        /// Whether there is a version of a key.
+        /// Whether a key has a version.
         #[must_use]
         pub fn has(&self, user_key: &[u8]) -> bool {
             self.entries
@@ -295,7 +294,7 @@ pub mod model {
             fragments
         }
 
-        /// The value that a read at this number gives.
+        /// The value that a read at this snapshot returns.
         pub fn visible(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<&[u8]> {
             let newest = self
                 .entries
@@ -322,7 +321,7 @@ pub mod model {
             })
         }
 
-        /// Up to `count` visible entries from `start` on.
+        /// Up to `count` visible entries at or after `start`.
         pub fn from(&self, start: &[u8], count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
             let shown = self
                 .user_keys()
@@ -334,7 +333,7 @@ pub mod model {
             shown.take(count).collect()
         }
 
-        /// All of them, as a table has them in order.
+        /// All versions, in the order of a table.
         #[must_use]
         pub fn versions(&self) -> Vec<Version> {
             let of = |((user_key, sequence), (kind, value)): (&Place, &(Kind, Vec<u8>))| {
@@ -343,7 +342,7 @@ pub mod model {
             self.entries.iter().map(of).collect()
         }
 
-        /// What a flush of these versions returns.
+        /// The output of a flush of these versions.
         #[must_use]
         pub fn flushed(&self, numbers: Numbers) -> Flushed {
             let mut entries = self.versions();
@@ -356,7 +355,7 @@ pub mod model {
             }
         }
 
-        /// A sum over all of it, to tell a wrong table from a damaged model.
+        /// A sum over the whole model, to distinguish a wrong table from a damaged model.
         pub fn sum(&self) -> u64 {
             let mut hasher = DefaultHasher::new();
             self.entries.hash(&mut hasher);
@@ -366,7 +365,7 @@ pub mod model {
     }
 }
 
-/// Runs the trials of one operation on as many threads as wanted, and prints what came of them.
+/// Runs the trials of one operation on several threads, and prints the results.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod report {
     use std::collections::BTreeMap;
@@ -384,47 +383,47 @@ pub mod report {
     use crate::tracer::{Mapping, Program, Result, Round, Trial, round};
     use crate::{Faults, Verdict};
 
-    /// What is tried.
+    /// The parameters of a campaign.
     #[derive(Debug, Clone)]
     pub struct Campaign {
-        /// The subject; it gets the name of the operation and a seed.
+        /// The subject. Its last two arguments are the name of the operation and a seed.
         pub program: PathBuf,
         /// Arguments before these two.
         pub arguments: Vec<String>,
         /// The operation.
         pub operation: String,
-        /// Which faults.
+        /// The kind of faults.
         pub faults: Faults,
-        /// Faults in all.
+        /// Total number of faults.
         pub trials: usize,
-        /// Faults in one table; the next has other keys.
+        /// Faults in one table; the next table has other keys.
         pub trials_a_table: usize,
         /// The first table's seed.
         pub seed: u64,
         /// Threads, each with a subject of its own.
         pub jobs: usize,
-        /// The one trial of the first table that is repeated.
+        /// Repeats only this trial of the first table.
         pub only: Option<usize>,
     }
 
     /// Counts of one operation.
     #[derive(Debug, Default)]
     pub struct Outcome {
-        /// By verdict.
+        /// Counts by verdict.
         pub verdicts: BTreeMap<Verdict, usize>,
-        /// Faults in all.
+        /// Total number of faults.
         pub trials: usize,
-        /// Instructions of one operation, the mean.
+        /// Mean number of instructions of one operation.
         pub instructions: f64,
-        /// Places in one operation that can be spoiled, the mean.
+        /// Mean number of places in one operation where a fault is possible.
         pub sites: f64,
-        /// What was silent, or hung: source line, how often, and the first as arguments that repeat
-        /// it.
+        /// Faults that were silent or hung, by source line: how many, and the arguments that repeat
+        /// the first one.
         pub silent: BTreeMap<String, (usize, String)>,
     }
 
     impl Outcome {
-        /// Wrong answers without an error.
+        /// Number of wrong answers without an error.
         #[must_use]
         pub fn silent(&self) -> usize {
             self.of(Verdict::Silent) + self.of(Verdict::Lost)
@@ -503,7 +502,7 @@ pub mod report {
         ((middle - half).max(0.0), middle + half)
     }
 
-    /// Runs all of it.
+    /// Runs the campaign.
     ///
     /// # Errors
     /// If a subject cannot be traced, or is wrong without a fault.
@@ -514,7 +513,7 @@ pub mod report {
         let work = &|job: usize| -> Result<()> {
             stay_on(job)?;
             loop {
-                // Relaxed: the number alone is taken; results pass through the mutex and the end of
+                // Relaxed: only the number is taken; results pass through the mutex and the end of
                 // the thread.
                 let table = next.fetch_add(1, Ordering::Relaxed);
                 if table >= tables {
@@ -550,8 +549,8 @@ pub mod report {
         ))
     }
 
-    /// Keeps this thread, and the subjects that it starts, on one processor: a step is two switches
-    /// between both.
+    /// Keeps this thread and its subjects on one processor, because each step switches twice
+    /// between them.
     fn stay_on(job: usize) -> Result<()> {
         let processors = std::thread::available_parallelism()?.get();
         let mut one = CpuSet::new();
@@ -597,7 +596,7 @@ pub mod report {
         outcome
     }
 
-    /// Lines of a loop that are named.
+    /// Number of lines of a loop that are named.
     const LINES_MAX: usize = 8;
 
     /// Names of source lines.
@@ -607,8 +606,7 @@ pub mod report {
     }
 
     impl Sources {
-        /// The innermost line of the sources that were compiled here: not of a library or the
-        /// compiler's own.
+        /// The innermost source line of this repository, not of a library or the compiler.
         fn line(&mut self, trial: &Trial, mappings: &[Mapping]) -> String {
             let below = trial.stack.iter().rev().map(|address| address - 1);
             let mut first = None;
@@ -622,7 +620,7 @@ pub mod report {
             first.unwrap_or_default()
         }
 
-        /// The lines of ours that a copy passed before it was ended, in order.
+        /// The lines of this repository that a copy passed before it was ended, in order.
         fn lines(&mut self, addresses: &[u64], mappings: &[Mapping]) -> String {
             let lines = addresses
                 .iter()

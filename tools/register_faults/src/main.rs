@@ -12,8 +12,8 @@ use register_faults::Faults;
 
 use crate::subject::Operation;
 
-/// Flips one bit of a register or a flag at one instruction of one operation, and counts what comes
-/// of it.
+/// Flips one bit of a register or a flag at one instruction of one operation, and counts the
+/// results
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Operations (all, if none is named).
@@ -43,7 +43,7 @@ struct Arguments {
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments = Arguments::parse();
-    // For the tracer: the subject itself.
+    // The tracer starts this program with these arguments, as the subject.
     if let [subject, operation, seed] = &arguments.operations[..]
         && subject == "subject"
     {

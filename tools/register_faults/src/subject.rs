@@ -1,4 +1,4 @@
-//! The subject: a table of a thousand entries, one operation on it, and everything that it says
+//! The subject: a table of some four hundred entries, one operation on it, and all reads of it
 //! afterwards.
 #![forbid(unsafe_code)]
 
@@ -27,13 +27,13 @@ use register_faults::{Verdict, measured, ready};
 /// User keys of a table; each third has two versions.
 const KEYS: u64 = 300;
 const ENTRIES: u64 = KEYS + KEYS / 3;
-/// One of so many entries is a range delete, of at most `WIDTH_MAX` of the 2^64 keys: together they
-/// are over half of the keys.
+/// One entry in this number is a range delete, of at most `WIDTH_MAX` of the 2^64 keys. Together
+/// they cover over half of the keys.
 const RANGE_EVERY: u64 = 25;
 const WIDTH_MAX: u64 = 3 << 59;
-/// More than the entries and the numbers of fragments of a table.
+/// More than the number of entries, and of numbers of fragments, in a table.
 const COPIES_MAX: usize = 4096;
-/// So many range deletes are watched by a table.
+/// Number of range deletes that a table watches.
 const WATCHED: usize = 4;
 
 /// One call, or one loop of calls.
@@ -41,11 +41,11 @@ const WATCHED: usize = 4;
 pub(crate) enum Operation {
     /// A put without a digest of the caller.
     Put,
-    /// A put with one.
+    /// A put with a caller's digest.
     PutWithDigest,
-    /// A put with a digest of a key that lies under a watched range delete.
+    /// A put with a caller's digest, of a key under a watched range delete.
     PutUnder,
-    /// A put that takes the place of an equal entry.
+    /// A put that replaces an equal entry.
     Replace,
     /// A batch of 8 puts, protected.
     Batch8,
@@ -63,11 +63,11 @@ pub(crate) enum Operation {
     FlushNewest,
     /// A flush into a table file.
     FlushToFile,
-    /// A get of a key that is there.
+    /// A get of a key that is present.
     Get,
-    /// A get of one that is not.
+    /// A get of an absent key.
     GetAbsent,
-    /// A batch of 24 keys.
+    /// A `multi_get` of 24 keys.
     MultiGet,
     /// A seek and ten steps.
     Cursor,
@@ -77,7 +77,7 @@ pub(crate) enum Operation {
     Scrub,
 }
 
-/// A table, and what it holds.
+/// A table, and the model of its content.
 struct Subject {
     table: MemTable,
     model: Model,
@@ -131,17 +131,18 @@ impl Subject {
         self.next - 1
     }
 
-    /// A key that is there, or a new one, for so many.
+    /// Draws a key that is present, or a new one with a probability that grows with `amount`.
     fn draw(&mut self, amount: usize) -> Vec<u8> {
         let at = self.random.below(2 * KEYS + 4 * amount as u64);
         key(Random(at).draw())
     }
 
-    /// The batch, and the model with it.
+    /// Makes the batch, and the model after it.
     fn batch(&mut self, len: usize) -> Result<(WriteBatch, Model, SequenceNumber)> {
         let (mut batch, mut after) = (WriteBatch::with_protection(8)?, self.model.clone());
         let first = self.next;
-        // Distinct keys: a batch that ends in the middle shows each as before or as after.
+        // The keys are distinct: after a batch that ends in the middle, each key has its old state
+        // or its new one.
         let keys: BTreeSet<Vec<u8>> = std::iter::repeat_with(|| self.draw(len))
             .take(2 * len)
             .collect();
@@ -153,7 +154,7 @@ impl Subject {
         Ok((batch, after, first))
     }
 
-    /// The verdict over a write that is `after` if it returned `Ok`.
+    /// The verdict for a write that leads to `after` if it returned `Ok`.
     fn judge_write(self, after: Model, outcome: Result<()>) -> Verdict {
         let sum = (self.model.sum(), after.sum());
         let allowed = Allowed {
@@ -166,7 +167,7 @@ impl Subject {
         findings.verdict(&outcome, || sum == (self.model.sum(), after.sum()))
     }
 
-    /// The verdict over a read that changed nothing, whose answer was right or not.
+    /// The verdict for a read, which changed nothing, and whose answer was right or not.
     fn judge_read(self, answer: Result<bool>) -> Verdict {
         let sum = self.model.sum();
         let allowed = Allowed {
@@ -377,7 +378,7 @@ fn read(
     Ok(subject.judge_read(answer))
 }
 
-/// Key and value of up to `count` visible entries from `start` on.
+/// Key and value of up to `count` visible entries at or after `start`.
 fn steps(table: &MemTable, start: &[u8], count: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut cursor = table.cursor_at(SequenceNumber::MAX);
     let mut found = Vec::new();
@@ -389,7 +390,7 @@ fn steps(table: &MemTable, start: &[u8], count: usize) -> Result<Vec<(Vec<u8>, V
     Ok(found)
 }
 
-/// A write through a set, judged by the set and by what its journal recovers.
+/// A write through a set. The set and the recovery of its journal are judged.
 fn set_write(seed: u64) -> std::result::Result<Verdict, Box<dyn std::error::Error + Send + Sync>> {
     let memory = Memory::default();
     let open = || {
@@ -461,10 +462,10 @@ fn set_write(seed: u64) -> std::result::Result<Verdict, Box<dyn std::error::Erro
     Ok(findings.verdict(&outcome, || sum == (model.sum(), after.sum())))
 }
 
-// Asks a table everything and compares the answers with what is allowed.
+// Compares all answers of a table with the answers that are allowed.
 
-/// The states that a table may show: after the operation, or also before it if it returned an
-/// error.
+/// The states that a table may have: the one after the operation, and, if it returned an error,
+/// also the one before.
 struct Allowed<'m> {
     before: &'m Model,
     after: &'m Model,
@@ -477,7 +478,7 @@ impl Allowed<'_> {
     }
 }
 
-/// What was found so far.
+/// Counts of wrong answers and errors so far.
 #[derive(Debug, Default)]
 struct Findings {
     wrong: usize,
@@ -493,10 +494,10 @@ fn bytes(found: Lookup<ValueRef<'_>, Operands<'_>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Everything that a flush returns. As the next stage of an engine does, it compares its own copies
-/// with what it was given: an entry by its digests, a fragment by its bytes.
+/// Collects the output of a flush. As the next stage of an engine does, it compares its own copies
+/// with the flush's items: an entry by its digests, a fragment by its bytes.
 fn collect(frozen: &ImmutableMemTable, versions: Versions<'_>) -> Result<Collected> {
-    // Lists that grow would be copied once more.
+    // A list that grows would be copied once more.
     let (mut entries, mut ranges) = (
         Vec::with_capacity(COPIES_MAX),
         Vec::with_capacity(COPIES_MAX),
@@ -535,14 +536,14 @@ fn collect(frozen: &ImmutableMemTable, versions: Versions<'_>) -> Result<Collect
             ));
         }
     }
-    // `None` may be what a register that flipped made of an item.
+    // A flipped register may have turned an item into `None`.
     flush
         .summary()
         .ok_or_else(|| Error::InvalidArgument("the flush did not end".into()))?;
     Ok((entries, ranges))
 }
 
-/// A fragment, once for each of its numbers.
+/// A fragment, repeated for each of its numbers.
 fn pieces<'f>(fragment: &Fragment<'f>) -> impl Iterator<Item = Deleted> + use<'f> {
     let (start, end) = (fragment.start(), fragment.end());
     fragment
@@ -561,7 +562,7 @@ fn version(entry: Entry<'_>) -> Result<Version> {
 }
 
 impl Findings {
-    /// Takes an answer that was right or not, or an error.
+    /// Counts an answer, which was right or not, or an error.
     fn answer(&mut self, question: &str, answer: Result<bool>) {
         match answer {
             Ok(true) => {}
@@ -576,12 +577,12 @@ impl Findings {
         }
     }
 
-    /// Damage was reported, not as an error.
+    /// Counts damage that was reported, but not as an error.
     fn notice(&mut self) {
         self.errors += 1;
     }
 
-    /// Asks everything, and freezes and flushes the table at last.
+    /// Reads everything, and then freezes and flushes the table.
     fn inspect(&mut self, table: &MemTable, allowed: &Allowed<'_>) {
         self.read(table, allowed);
         if table.scrub(|_| {}).check().is_err() {
@@ -598,7 +599,7 @@ impl Findings {
         );
     }
 
-    /// Asks everything that a reader answers.
+    /// Reads everything through a reader.
     fn read(&mut self, table: &TableReader, allowed: &Allowed<'_>) {
         let keys: Vec<&[u8]> = allowed.after.user_keys().collect();
         for user_key in &keys {
@@ -676,7 +677,7 @@ impl Findings {
         }
     }
 
-    /// What all of it comes to. `is_intact` says whether the model is as it was.
+    /// The verdict on all findings. `is_intact` says whether the model has changed.
     fn verdict<T>(&self, outcome: &Result<T>, is_intact: impl Fn() -> bool) -> Verdict {
         match self {
             _ if self.wrong > 0 && !is_intact() => Verdict::Stray,
@@ -701,7 +702,7 @@ fn reversed(mut entries: Vec<Version>) -> Vec<Version> {
     entries
 }
 
-/// Whether the entries are those that a scan shows: in order, and for each key one that is allowed.
+/// Whether the entries are those of a scan: in order, and each with an allowed version.
 fn is_visible(entries: &[Version], allowed: &Allowed<'_>) -> bool {
     let found: BTreeMap<&[u8], &[u8]> = entries
         .iter()
@@ -720,7 +721,7 @@ fn is_visible(entries: &[Version], allowed: &Allowed<'_>) -> bool {
     entries.is_sorted_by(|one, next| one.0 < next.0) && keys.into_iter().all(is_right)
 }
 
-/// Whether the entries are all versions: in order, no more than after the operation, no fewer than
+/// Whether the entries are all versions, in order: no more than after the operation, no fewer than
 /// before it.
 fn is_raw(entries: &[Version], allowed: &Allowed<'_>) -> bool {
     if allowed.is_done {
@@ -736,7 +737,7 @@ fn is_raw(entries: &[Version], allowed: &Allowed<'_>) -> bool {
 
 // Files in memory, so that copies of a process do not share them.
 
-/// A file keeps its bytes under another name.
+/// The bytes of a file, which stay the same when it is renamed.
 type Bytes = Arc<Mutex<Vec<u8>>>;
 type Files = BTreeMap<String, Bytes>;
 
@@ -744,7 +745,7 @@ type Files = BTreeMap<String, Bytes>;
 #[derive(Debug, Clone, Default)]
 struct Memory(Arc<Mutex<Files>>);
 
-/// One file of it.
+/// One file of a directory.
 #[derive(Debug)]
 struct MemoryFile(Bytes);
 
@@ -761,7 +762,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All bytes of a file, none if it is not there.
+    /// All bytes of a file; none if there is no such file.
     fn file(&self, name: &str) -> Vec<u8> {
         self.bytes_of(name).unwrap_or_default()
     }
@@ -779,7 +780,7 @@ impl Memory {
         }
     }
 
-    fn name_anew(&self, from: &str, to: &str) -> io::Result<()> {
+    fn move_file(&self, from: &str, to: &str) -> io::Result<()> {
         let mut files = self.files();
         let file = files.remove(from).ok_or_else(missing)?;
         files.insert(to.to_string(), file);
@@ -822,7 +823,7 @@ impl Storage for Memory {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.name_anew(from, to)
+        self.move_file(from, to)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -859,7 +860,7 @@ impl paranoid_sst::Storage for Memory {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.name_anew(&name_of(from), &name_of(to))
+        self.move_file(&name_of(from), &name_of(to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
-//! Steps through a subject's operation, and copies it where a fault is to be injected: which bit of
-//! which register an instruction can spoil stands at the end.
+//! Steps through a subject's operation, and copies the subject where a fault is injected. The
+//! registers that an instruction can damage are at the end of the file.
 //!
-//! Every process here is traced by the thread that made it, and ends with its [`Tracee`].
+//! Every process here is traced by the thread that started it, and ends with its [`Tracee`].
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -29,10 +29,9 @@ use crate::{Faults, Verdict};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// After this time a copy hangs.
+/// A copy that runs longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So many instructions of a copy that hangs are named, or so many bytes of its stack are looked
-/// through.
+/// Number of instructions to name of a copy that hangs, or number of bytes of its stack to search.
 const STEPS_SAMPLED: usize = 2000;
 const STACK_SAMPLED: usize = 8 << 10;
 /// The longest instruction.
@@ -68,7 +67,7 @@ impl Program {
     }
 }
 
-/// A part of a process's addresses, and the file that lies there.
+/// A part of a process's address space, and the file that is mapped there.
 #[derive(Debug, Clone)]
 pub(crate) struct Mapping {
     pub(crate) start: u64,
@@ -78,7 +77,7 @@ pub(crate) struct Mapping {
     pub(crate) path: PathBuf,
 }
 
-/// A process that stands still, except inside the methods here.
+/// A process that is stopped, except inside the methods here.
 #[derive(Debug)]
 struct Tracee {
     pid: Pid,
@@ -156,7 +155,7 @@ impl Tracee {
         Ok(ptrace::setregs(self.pid, registers)?)
     }
 
-    /// Lets the process execute one instruction, and says how it stopped. That a copy ended does
+    /// Lets the process execute one instruction, and returns how it stopped. The end of a copy does
     /// not count.
     fn advance(&self) -> Result<WaitStatus> {
         loop {
@@ -176,8 +175,8 @@ impl Tracee {
         }
     }
 
-    /// A copy of the process as it stands: it is made to call `fork` with an instruction that it
-    /// has somewhere.
+    /// Copies the process in its present state: makes it call `fork` by an instruction `syscall`
+    /// anywhere in its memory.
     fn fork(&self, syscall: u64) -> Result<Tracee> {
         let registers = ptrace::getregs(self.pid)?;
         let call = user_regs_struct {
@@ -204,7 +203,7 @@ impl Tracee {
         Ok(copy)
     }
 
-    /// Lets the process run to its end. What came of it, and a sample if it hangs.
+    /// Lets the process run to its end. Returns the verdict, and a sample if it hangs.
     fn finish(self) -> Result<(Verdict, Vec<u64>)> {
         let deadline = Instant::now() + PATIENCE;
         ptrace::cont(self.pid, None)?;
@@ -224,8 +223,8 @@ impl Tracee {
         Ok((verdict, Vec::new()))
     }
 
-    /// The addresses of the next instructions of a process that runs; where it waits in a system
-    /// call, the words of its stack, of which some are return addresses.
+    /// The addresses of the next instructions of a running process. If the process waits in a
+    /// system call, the words of its stack, of which some are return addresses.
     fn sample(&self) -> Result<Vec<u64>> {
         kill(self.pid, Signal::SIGSTOP)?;
         self.wait()?;
@@ -260,7 +259,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Where some instruction `syscall` stands.
+/// The address of any instruction `syscall`.
 fn syscall_of(tracee: &Tracee, mappings: &[Mapping]) -> Result<u64> {
     for mapping in mappings.iter().filter(|mapping| mapping.is_executable) {
         let mut bytes = vec![0; usize::try_from(mapping.end - mapping.start)?];
@@ -278,7 +277,7 @@ fn syscall_of(tracee: &Tracee, mappings: &[Mapping]) -> Result<u64> {
     Err("the subject has no system call".into())
 }
 
-/// An operation, stepped through from its beginning to its end.
+/// A walk through an operation, from its first to its last instruction.
 struct Walk<'w> {
     tracee: &'w Tracee,
     ends: u64,
@@ -336,7 +335,7 @@ impl<'w> Walk<'w> {
     }
 }
 
-/// One fault and what came of it.
+/// One fault and its result.
 #[derive(Debug, Clone)]
 pub(crate) struct Trial {
     pub(crate) number: usize,
@@ -345,7 +344,7 @@ pub(crate) struct Trial {
     pub(crate) address: u64,
     pub(crate) stack: Vec<u64>,
     pub(crate) verdict: Verdict,
-    /// Of a copy that hangs: see `Tracee::sample`.
+    /// A sample of a copy that hangs: see `Tracee::sample`.
     pub(crate) loops: Vec<u64>,
 }
 
@@ -353,13 +352,13 @@ pub(crate) struct Trial {
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) instructions: u64,
-    /// Registers and flags that can be spoiled, over all its instructions.
+    /// Number of registers and flags that a fault can damage, over all instructions.
     pub(crate) sites: u64,
     pub(crate) trials: Vec<Trial>,
     pub(crate) mappings: Vec<Mapping>,
 }
 
-/// Draws `count` faults by `random` and tries them; with `only`, that one alone.
+/// Draws `count` faults by `random` and tries them; with `only`, it tries that one alone.
 pub(crate) fn round(
     program: &Program,
     arguments: &[String],
@@ -367,7 +366,7 @@ pub(crate) fn round(
     (count, only): (usize, Option<usize>),
     mut random: Random,
 ) -> Result<Round> {
-    // One that is repeated says what was wrong.
+    // A repeated trial shows its error messages.
     let errors = only.map_or_else(Stdio::null, |_| Stdio::inherit());
     let subject = Tracee::spawn(program, arguments, errors)?;
     let mappings = subject.mappings()?;
@@ -442,17 +441,17 @@ pub(crate) fn round(
     })
 }
 
-/// CF, ZF, SF, OF: what a branch reads.
+/// CF, ZF, SF, OF: the flags that a branch reads.
 const FLAGS: [u32; 4] = [0, 6, 7, 11];
 
-/// Whether the register is spoiled before the instruction reads it, or after it wrote it.
+/// Whether the register is damaged before the instruction reads it, or after it wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Before,
     After,
 }
 
-/// A register, or the flags (`Register::None`), that one instruction can spoil.
+/// A register, or the flags (`Register::None`), that a fault at one instruction can damage.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     when: When,
@@ -470,7 +469,7 @@ struct Decoded {
 }
 
 impl Decoded {
-    /// The instruction at the start of `bytes`, which lie at `address`.
+    /// Decodes the instruction at the start of `bytes`, which are at `address`.
     fn of(bytes: &[u8], address: u64, faults: Faults) -> Decoded {
         let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
         let targets = match faults {
@@ -487,9 +486,9 @@ impl Decoded {
     }
 }
 
-/// RocksDB's rule: a comparison spoils a flag; a move between a register and memory spoils the low
-/// byte of the register, or any bit of a vector register. Moves of the stack and those that only
-/// load or store stack slots do not count.
+/// RocksDB's rule: at a comparison, the fault flips a flag. At a move between a register and
+/// memory, it flips a bit of the low byte of the register, or any bit of a vector register. Moves
+/// of the stack pointer, and moves that only load or store stack slots, do not count.
 fn of_compare_or_move(instruction: &Instruction) -> Option<Target> {
     if matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) {
         return Some(Target {
@@ -529,14 +528,14 @@ fn is_stack_slot(instruction: &Instruction) -> bool {
     is_frame && instruction.memory_index() == Register::None
 }
 
-/// Registers that hold data. The upper halves of wide vectors are left alone.
+/// Whether a register holds data. The upper halves of wide vectors are left out.
 fn is_data(register: Register) -> bool {
     let full = register.full_register();
     let is_general = full.is_gpr64() && !matches!(full, Register::RSP | Register::RBP);
     is_general || (full.is_vector_register() && full.number() < 16)
 }
 
-/// Every register that the instruction reads or writes, the instruction pointer apart.
+/// Every register that the instruction reads or writes, except the instruction pointer.
 fn of_any(instruction: &Instruction) -> Vec<Target> {
     let mut targets = Vec::new();
     for used in InstructionInfoFactory::new()
@@ -578,8 +577,7 @@ fn of_any(instruction: &Instruction) -> Vec<Target> {
     targets
 }
 
-/// Flips a bit of `target` in a process that stands still; `draw` chooses it. What was flipped, in
-/// words.
+/// Flips a bit of `target` in a stopped process; `draw` chooses the bit. Returns a description.
 fn flip(pid: Pid, target: Target, draw: u64) -> nix::Result<String> {
     let below = |bound: u32| u32::try_from(draw % u64::from(bound.max(1))).unwrap_or(0);
     if target.register == Register::None {

@@ -1,5 +1,5 @@
-//! One call of each kind, each from a function of its own, in a table with a few entries.
-//! `tools/moves` follows them.
+//! Makes one call of each kind, each from a function of its own, in a table with a few entries.
+//! `tools/moves` follows these calls.
 use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
 use paranoid_set::{MemTableSet, SetOptions};
 

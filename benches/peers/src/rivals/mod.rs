@@ -1,4 +1,4 @@
-//! The tables that are compared, behind one small trait.
+//! The tables that are compared, as implementations of one small trait.
 
 use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
@@ -13,21 +13,21 @@ use others::{Plain, arenaskiplist, artmap, btree, crossbeam, ferntree, masstree,
 
 /// One of the tables compared.
 pub trait Table: Sync {
-    /// Prepares work outside the time; `None` if this table has no such work.
+    /// Prepares work outside the time. `None`: this table cannot do the work.
     fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>>;
     /// Bytes that the table counts as its own; `None` if it does not count.
     fn counted(&self) -> Option<u64>;
-    /// Does in advance what can be done before inserts. Does nothing by default.
+    /// Does the part of later inserts that can be done in advance. Does nothing by default.
     fn ahead(&self, _ahead: Ahead) {}
     /// Ends writing, as before a flush. Does nothing by default.
     fn freeze(&mut self) {}
 }
 
-/// A new table of a candidate for each time that some work is done.
+/// A new table of a candidate for each repetition of some work.
 pub struct Fresh {
     pub candidate: Candidate,
     pub room: Room,
-    /// How often.
+    /// Number of repetitions.
     pub times: usize,
 }
 
@@ -51,15 +51,15 @@ impl Table for Fresh {
     }
 }
 
-/// What is done in advance of inserts, outside the time.
+/// Work that is done before the inserts, outside the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     Nothing,
-    /// All space is reserved before.
+    /// All space is reserved in advance.
     Reserve,
 }
 
-/// How large a table must be able to become, and what is known of its entries.
+/// The size that a table must be able to reach, and what is known of its entries.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     pub shape: Shape,
@@ -67,7 +67,7 @@ pub struct Room {
     /// Threads that insert at the same time.
     #[cfg_attr(
         not(feature = "rocksdb"),
-        expect(dead_code, reason = "only RocksDB must be told")
+        expect(dead_code, reason = "only RocksDB needs the number")
     )]
     pub threads: usize,
 }
@@ -78,9 +78,9 @@ impl Room {
         (64 << 20).max(self.bytes(64))
     }
 
-    /// The size of an arena that does not grow: it touches only what it uses.
+    /// The size of an arena that does not grow. It touches only the memory that it uses.
     pub fn arena(self) -> usize {
-        // At most 4 GiB, the most that such arenas can address, which fits on targets of 64 bits.
+        // At most 4 GiB, the most that such arenas can address. It fits on targets of 64 bits.
         usize::try_from(self.bytes(512).clamp(16 << 20, u64::from(u32::MAX) - 64))
             .unwrap_or(usize::MAX)
     }
@@ -158,9 +158,9 @@ pub enum Candidate {
     Crossbeam,
     ArenaSkiplist,
     Skl,
-    /// Keys and values of any length, as an engine keeps them.
+    /// Keys and values of any length, as in an engine.
     ArtMap,
-    /// Keys and values whose lengths are known when the program is compiled.
+    /// Keys and values whose lengths are known at compile time.
     ArtMapArrays,
     Masstree,
     Ferntree,
@@ -270,7 +270,7 @@ impl Candidate {
 pub struct Ours {
     table: MemTable,
     protection: u8,
-    /// The most bytes that all entries take.
+    /// Most bytes that all entries take.
     bytes: u64,
     frozen: Option<ImmutableMemTable>,
 }
@@ -306,7 +306,7 @@ impl Ours {
         &self.table
     }
 
-    /// Folds what a key has into a hash.
+    /// Folds the value of a key into a hash.
     #[inline]
     pub fn get_one(&self, key: &[u8], hash: u64) -> u64 {
         get(self.reader(), key, hash)
@@ -327,7 +327,8 @@ impl Ours {
         entries.count() as u64
     }
 
-    /// Batches with their first sequence numbers; with callers' digests if the table has digests.
+    /// Batches with their first sequence numbers, and with callers' digests if the table has
+    /// digests.
     pub fn batches(&self, entries: &Entries, batch: usize) -> Vec<(u64, WriteBatch)> {
         let digest_bytes = if self.protection == 0 { 0 } else { 8 };
         let mut made: Vec<(u64, WriteBatch)> = Vec::new();

@@ -1,15 +1,15 @@
-//! Tables of other crates in Rust: a module a crate.
+//! Tables of other crates in Rust: one module per crate.
 
 use crate::rivals::Table;
 use crate::work::{Entries, Task, Way, Work};
 
-/// A table that is searched by the bytes of a key: what differs from crate to crate.
+/// A table that is searched by the bytes of a key: the operations that differ between crates.
 pub trait Ordered: Sync {
     /// Puts the entries, and calls `after` after each.
     fn put_all(&self, entries: &Entries, after: impl FnMut());
     /// Folds the newest values of the keys into a hash.
     fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64;
-    /// Folds so many values into a hash, from a key on.
+    /// Folds `steps` values into a hash, from `key`.
     fn walk(&self, key: &[u8], steps: usize, way: Way, hash: u64) -> u64;
     /// Bytes that the table counts as its own; `None` if it does not count.
     fn counted(&self) -> Option<u64> {
@@ -17,7 +17,7 @@ pub trait Ordered: Sync {
     }
 }
 
-/// A candidate made of such a table.
+/// The candidate of an [`Ordered`] table.
 #[derive(Debug)]
 pub struct Plain<M>(pub M);
 
@@ -55,7 +55,7 @@ impl<M: Ordered> Table for Plain<M> {
 /// crossbeam-skiplist, as engines wrap it: the map owns keys and values, (key ascending, sequence
 /// number descending).
 ///
-/// Copies of keys and values are timed, as an engine copies what its caller lends it. The keys of
+/// Copies of keys and values are timed, because an engine copies its caller's bytes. The keys of
 /// searches are made before the time begins.
 pub mod crossbeam {
     use std::cmp::Reverse;
@@ -70,12 +70,12 @@ pub mod crossbeam {
     pub type Position = (Vec<u8>, Reverse<u64>);
     pub type Owning = SkipMap<Position, Vec<u8>>;
 
-    /// The newest version of a key stands at or after this.
+    /// A place at or before the newest version of a key.
     pub fn newest(key: &[u8]) -> Position {
         (key.to_vec(), Reverse(u64::MAX))
     }
 
-    /// The oldest version of a key stands at or before this.
+    /// A place at or after the oldest version of a key.
     pub fn oldest(key: &[u8]) -> Position {
         (key.to_vec(), Reverse(0))
     }
@@ -160,8 +160,8 @@ pub mod crossbeam {
     }
 }
 
-/// A `BTreeMap` behind a lock: one lock per insert, get and seek; one for a whole scan and for a
-/// whole batch.
+/// A `BTreeMap` in a lock, which is taken once for an insert, a get, a seek, a whole scan or a whole
+/// batch.
 pub mod btree {
     use std::cmp::Reverse;
     use std::collections::BTreeMap;
@@ -409,9 +409,9 @@ pub mod skl {
 
 /// artmap's versioned map over an arena of fixed size: an adaptive radix tree.
 ///
-/// As an engine uses it, with keys and values of any length: it keeps those on the heap. And with
-/// arrays of fixed size inside the arena, which suits it best, and which a table of keys of any
-/// length cannot use.
+/// It runs in two forms. As in an engine, with keys and values of any length, which it keeps on the
+/// heap. And with arrays of fixed size inside the arena, which suits it best, and which a table of
+/// keys of any length cannot use.
 pub mod artmap {
     use std::borrow::Borrow;
     use std::ops::Bound::{Included, Unbounded};
@@ -422,7 +422,7 @@ pub mod artmap {
     use crate::rivals::{Room, Table};
     use crate::work::{Entries, KeyShape, Way, fold};
 
-    /// What the map keeps of bytes.
+    /// The form in which the map keeps bytes.
     trait Kept: AsRef<[u8]> + Borrow<[u8]> {
         fn of(bytes: &[u8]) -> Self;
     }
@@ -516,7 +516,7 @@ pub mod artmap {
             }
         }
 
-        /// What is on the heap is not counted.
+        /// Bytes on the heap are not counted.
         fn counted(&self) -> Option<u64> {
             let heap =
                 size_of::<K>() == size_of::<Vec<u8>>() && size_of::<V>() == size_of::<Vec<u8>>();

@@ -1,11 +1,11 @@
-//! A crew: threads that start together, each pinned to a processor, and what their work took.
+//! A crew: threads that start together, each pinned to a processor, and the cost of their work.
 //!
 //! ```text
 //!   spawn -> pin -> prepare -> [gate] -> clocks -> work -> clocks -> end
 //! ```
-//! The threads are new in each run. One that waits at the gate yields: a sleep there would count as
-//! one of the work's. Sleeps and processor time are those of the crew's threads between the gate
-//! and their ends, so neither the program's other threads nor preparations take part.
+//! Each run has new threads. A thread that waits at the gate yields, because a sleep there would
+//! count as one of the work. Sleeps and processor time are those of the crew's threads between the
+//! gate and their ends, so neither the program's other threads nor preparations take part.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,20 +21,20 @@ use crate::work::{Task, thread_time};
 /// The numbers that this crate gives to the threads of a crew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
-    /// One after the other.
+    /// Consecutive numbers.
     Consecutive,
-    /// Multiples of eight: threads that a choice by the number modulo a power of two up to eight
-    /// sends to one place.
+    /// Multiples of eight. A choice by the number modulo a power of two up to eight sends all these
+    /// threads to one place.
     EqualModulo8,
 }
 
 /// The work of one thread, which prepares it itself.
 pub type Job<'a> = Box<dyn FnOnce() -> Task<'a> + Send + 'a>;
 
-/// What a crew's work took.
+/// The cost of a crew's work.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
-    /// From the first start to the last end.
+    /// Time from the first start to the last end.
     pub wall: Duration,
     /// Voluntary context switches.
     pub sleeps: u64,
@@ -42,11 +42,11 @@ pub struct Took {
     pub processor: Duration,
     /// The time of the slowest thread over that of the fastest one.
     pub spread: f64,
-    /// The sum of what the threads read.
+    /// The sum of the threads' hashes.
     pub hash: u64,
 }
 
-/// The same of one thread.
+/// The cost of one thread's work.
 struct Share {
     started: Instant,
     ended: Instant,
@@ -55,14 +55,14 @@ struct Share {
     hash: u64,
 }
 
-/// Threads that have come to the gate, which opens with the last of them.
+/// The gate of a crew, and the number of threads at it. It opens with the last of them.
 struct Gate {
     came: AtomicUsize,
     threads: usize,
 }
 
-/// A thread on its way to the gate. It counts as there when this is dropped: a panic on the way
-/// leaves no other thread waiting.
+/// A thread on its way to the gate. When this is dropped, the thread counts as being at the gate:
+/// so no thread waits for one that panicked.
 struct Arrival<'g>(&'g Gate);
 
 impl Drop for Arrival<'_> {
@@ -93,7 +93,7 @@ pub fn run(jobs: Vec<Job<'_>>, processors: &[usize], numbers: Numbers) -> Took {
         let mut threads = Vec::new();
         for (at, job) in jobs.into_iter().enumerate() {
             if numbers == Numbers::EqualModulo8 {
-                // Each of these threads takes a number away.
+                // Each of these threads uses up a number.
                 while scope.spawn(thread_number).join().expect("a number") % 8 != 7 {}
             }
             let (gate, say, processor) = (&gate, say.clone(), processors[at % processors.len()]);

@@ -1,4 +1,4 @@
-//! Who takes part in a row: tables, each with the way in which it is called, and stores.
+//! The participants of a row: tables, each with the way in which it is called, and stores.
 
 use std::path::PathBuf;
 
@@ -9,22 +9,22 @@ use super::stores::{PROTECTION, Place, Store};
 use crate::rivals::{Accelerator, Candidate, Checks, Extra, Ours, Room, Table};
 use crate::work::{Entries, Task, Work};
 
-/// One that takes part.
+/// A participant of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// This crate's table, called by [`MemTable::put`] and its like.
     Table(Numbers),
-    /// The same, each thread with a `Writer`.
+    /// The same table, with a `Writer` for each thread.
     Writer,
-    /// The same, with a filter of whole keys.
+    /// The same table, with a filter of whole keys.
     Filtered,
     /// Another table.
     Rival(Candidate),
-    /// A set or a database, and where its log is.
+    /// A set or a database, and the place of its log.
     Store(Store, Option<Place>),
 }
 
-/// The checks that tables make where they can.
+/// The checks of tables that have them.
 const CHECKS: Checks = Checks {
     protection: PROTECTION,
     on_seek: false,
@@ -32,7 +32,7 @@ const CHECKS: Checks = Checks {
 };
 
 impl Lane {
-    /// Those of this crate begin with `ours`.
+    /// Its name. The names of this crate's lanes begin with `ours`.
     pub fn name(self) -> String {
         match self {
             Lane::Table(Numbers::Consecutive) => "ours".into(),
@@ -44,7 +44,7 @@ impl Lane {
         }
     }
 
-    /// Whether this build has it.
+    /// Whether this build has the lane.
     pub fn is_built(self) -> bool {
         match self {
             Lane::Rival(Candidate::RocksDb(..)) => cfg!(feature = "rocksdb"),
@@ -61,7 +61,7 @@ impl Lane {
         }
     }
 
-    /// An empty table. The folders are those of a file and of memory.
+    /// An empty table. The folders are one on a file system and one in memory.
     pub fn table(self, room: Room, folders: &[PathBuf; 2]) -> anyhow::Result<Box<dyn Table>> {
         let ours = |accelerator| Ours::new(CHECKS, accelerator, room);
         Ok(match self {
@@ -74,8 +74,8 @@ impl Lane {
     }
 }
 
-/// The rivals of this crate's table that several threads write; RocksDB's with its Bloom filter or
-/// without.
+/// The rivals of this crate's table that several threads write. `extra` selects RocksDB's Bloom
+/// filter.
 pub fn rivals(extra: Extra) -> [Lane; 4] {
     [
         Candidate::ArtMap,

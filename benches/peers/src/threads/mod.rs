@@ -1,4 +1,5 @@
-//! Tables and sets by several threads, ours beside rivals: rates by the clock, and what they cost.
+//! Measures tables and sets with several threads, this crate's beside rivals: rates by the clock,
+//! and costs.
 //!
 //! ```text
 //!   cd benches/peers
@@ -6,8 +7,8 @@
 //!            [--gets 1000000] [--rounds 3] [--rows put,set] [--candidates ours,artmap]
 //!            [--folder /tmp] [--memory /dev/shm] [--date 2026-01-31]
 //! ```
-//! With fewer processors than threads the rates tell little, but sleeps and processor time of an
-//! operation tell what would stop threads that have processors of their own.
+//! With fewer processors than threads the rates mean little. But the sleeps and the processor time
+//! of an operation show what would stop threads with processors of their own.
 
 // Bottom-up.
 mod crew;
@@ -31,16 +32,16 @@ use turns::Stage;
 
 pub use stores::Folder;
 
-/// What was asked for.
+/// The arguments of `threads`.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
-    /// Numbers of threads; by default 1 to 16, the number of processors, and twice that.
+    /// Numbers of threads. Default: 1 to 16, the number of processors, and twice that.
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
     /// Entries that all threads of a run put together.
     #[arg(long, default_value_t = 320_000)]
     inserts: u64,
-    /// Keys that they ask for; by default 25 for 8 inserts.
+    /// Number of gets of all threads together. Default: 25 for 8 inserts.
     #[arg(long)]
     gets: Option<u64>,
     #[arg(long, default_value_t = 3)]
@@ -51,13 +52,13 @@ pub struct Arguments {
     /// Only candidates whose names contain one of these.
     #[arg(long, value_delimiter = ',')]
     candidates: Vec<String>,
-    /// Where logs on a file are.
+    /// The folder of logs on a file system.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     folder: PathBuf,
-    /// Where logs in memory are.
+    /// The folder of logs in memory.
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
-    /// Day of the record; without one nothing is written.
+    /// The day of the record. Without a day no record is written.
     #[arg(long)]
     date: Option<String>,
     /// Name of the record.
@@ -105,7 +106,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 impl Arguments {
-    /// How much is done, where and by how many threads.
+    /// The amount of work, its folders and its numbers of threads.
     fn stage(&self) -> anyhow::Result<Stage> {
         let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value != "0");
         let processors = crew::processors()?;
@@ -141,7 +142,7 @@ impl Arguments {
         })
     }
 
-    /// The rows and candidates that were asked for.
+    /// The rows and candidates that the arguments select.
     fn rows(&self) -> impl Iterator<Item = rows::Row> {
         let has = |parts: &[String], name: &str| {
             parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
@@ -161,7 +162,7 @@ fn lcm(a: u64, b: u64) -> u64 {
     a / greater * b
 }
 
-/// Programs that wait for a processor, over the last minute.
+/// Number of programs that wait for a processor, averaged over the last minute.
 fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()

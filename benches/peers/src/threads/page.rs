@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::crew::Took;
 use crate::record::head;
 
-/// Everything that one run measured.
+/// All figures of one run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Record {
     pub environment: Environment,
-    /// Processors that the program might use.
+    /// Number of processors that the program may use.
     pub processors: usize,
-    /// The load of the machine before and after, where the system tells.
+    /// The load of the machine before and after. `None`: the system does not report it.
     pub load: Option<[f64; 2]>,
     /// The folders of logs: on a file, in memory.
     pub folders: [String; 2],
@@ -29,9 +29,9 @@ pub struct Record {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
     pub name: String,
-    /// Operations of a run, of all threads together.
+    /// Number of operations of a run, of all threads together.
     pub operations: u64,
-    /// Of what all tables had at the end, or of what one thread read.
+    /// The hash of all tables' entries at the end, or of what one thread read.
     pub hash: String,
     pub lanes: Vec<Lane>,
 }
@@ -39,11 +39,11 @@ pub struct Row {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Lane {
     pub name: String,
-    /// One a number of threads.
+    /// One point for each number of threads.
     pub points: Vec<Point>,
 }
 
-/// The runs at one number of threads, a figure a round.
+/// The runs at one number of threads, with a figure for each round.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Point {
     pub threads: usize,
@@ -61,10 +61,10 @@ pub struct Point {
 const KEPT: f64 = 0.9;
 /// The number of threads at which the short table shows rivals, if it was measured.
 const SHOWN: usize = 16;
-/// The most processor time of an operation, in times of that of one thread.
+/// The most processor time of an operation, as a multiple of that with one thread.
 const DEARER: f64 = 1.5;
 
-/// Rivals in the short table: what their names begin with, and their columns' heads.
+/// Rivals in the short table: the beginnings of their names, and the heads of their columns.
 const RIVALS: [(&str, &str); 5] = [
     ("artmap", "artmap"),
     ("masstree", "masstree"),
@@ -98,7 +98,7 @@ impl Point {
     }
 }
 
-/// A figure in four digits.
+/// A figure with four digits.
 fn short(figure: f64) -> f64 {
     format!("{figure:.3e}").parse().unwrap_or(figure)
 }
@@ -116,8 +116,8 @@ impl Lane {
         self.points.iter().find(|point| point.threads == threads)
     }
 
-    /// One thread, and the number of threads whose operations take the most processor time, if
-    /// that is too much.
+    /// The points of one thread, and of the number of threads whose operations take the most
+    /// processor time. `None`: that time is within the limit.
     fn dearest(&self) -> Option<[&Point; 2]> {
         let alone = self.at(1)?;
         let time = |point: &Point| median(&point.processor);
@@ -126,8 +126,9 @@ impl Lane {
         (time(dearest) > DEARER * time(alone)).then_some([alone, dearest])
     }
 
-    /// The first number of threads, of at most so many, with which the rate is under the share of
-    /// its best with fewer; that number, the rate, and the best one with its number of threads.
+    /// The first number of threads, up to `processors`, whose rate is below the share of the best
+    /// rate with fewer threads. Returns that number and its rate, and the number and rate of the
+    /// best.
     fn slower(&self, processors: usize) -> Option<[(usize, f64); 2]> {
         let mut best: Option<(usize, f64)> = None;
         for point in self
@@ -147,7 +148,7 @@ impl Lane {
 }
 
 impl Record {
-    /// A candidate of a row, by the names of both.
+    /// A candidate of a row, both by name.
     pub fn lane(&self, row: &str, lane: &str) -> Option<&Lane> {
         let row = self.rows.iter().find(|known| known.name == row)?;
         row.lanes.iter().find(|known| known.name == lane)
@@ -256,7 +257,7 @@ impl Record {
         )
     }
 
-    /// The rows of the short table: a log in memory is as one on a file whose syncs cost nothing.
+    /// The rows of the short table. A log in memory equals one on a file whose syncs cost nothing.
     fn shortened(&self) -> impl Iterator<Item = &Row> {
         let is_short = |row: &&Row| !row.name.ends_with("in memory");
         self.rows.iter().filter(is_short)
@@ -359,7 +360,7 @@ impl Record {
         self.dearer(text)
     }
 
-    /// What the processors say about more threads than there are of them.
+    /// The effect of more threads than processors.
     fn dearer(&self, text: &mut String) -> std::fmt::Result {
         writeln!(
             text,
@@ -389,7 +390,7 @@ impl Record {
     }
 }
 
-/// Operations a second in millions, with three digits.
+/// Millions of operations a second, with three digits.
 fn millions(rate: f64) -> String {
     let rate = rate / 1e6;
     match rate {

@@ -1,7 +1,7 @@
-//! What each thread of a row does: keys and entries, made before the time begins.
+//! The work of each thread of a row: keys and entries, made before the time begins.
 //!
-//! The parts of all threads together are the same work for every number of threads, so that tables
-//! end with the same entries.
+//! All threads together do the same work for every number of threads, so that tables end with the
+//! same entries.
 
 use crate::rows::SEED;
 use crate::work::{Entries, KeyShape, Keys, Presence, Ranges, Shape, Work, mix, picks, shuffled};
@@ -10,26 +10,26 @@ pub const SHAPE: Shape = Shape {
     key: KeyShape::Bytes16,
     value_len: 100,
 };
-/// Entries of a write batch.
+/// Number of entries of a write batch.
 pub const BATCH: usize = 32;
-/// Keys that are overwritten all the time.
+/// Number of keys that are overwritten all the time.
 const HOT: u64 = 100;
-/// Entries of a scan.
+/// Number of entries of a scan.
 const SCAN: usize = 100;
-/// Gets after one put, of twenty operations.
+/// Gets after one put: 19 of 20 operations.
 const GETS_AFTER_PUT: u64 = 19;
-/// Gets after one range delete, of sixteen operations.
+/// Gets after one range delete: 15 of 16 operations.
 const GETS_AFTER_DELETE: u64 = 15;
-/// Of so many neighbouring entries a range delete covers the first half; the gets ask for the
-/// second half, so that every answer is known in advance.
+/// A range delete covers the first half of a group of this many neighbouring entries. The gets read
+/// the second half, so that every answer is known in advance.
 const STRIDE: u64 = 20;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub inserts: u64,
     pub gets: u64,
-    /// A multiple of all numbers of threads: each count is a multiple of this one, so that threads
+    /// A multiple of all numbers of threads. Each count is a multiple of `unit`, so that threads
     /// have equal shares.
     pub unit: u64,
 }
@@ -37,22 +37,23 @@ pub struct Sizes {
 /// The work of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Does {
-    /// One by one, in random order.
+    /// Single puts in random order.
     Put,
-    /// In random order, in batches of [`BATCH`].
+    /// Batches of [`BATCH`] in random order.
     PutBatches,
     /// Each thread has every n-th key, ascending.
     PutAscending,
     /// New versions of a few keys.
     PutHot,
-    /// The count of puts or batches, each of which is synced: so many for one of the other rows.
+    /// Puts or batches, each of which is synced. One of them counts for `share` operations of the
+    /// other rows.
     PutSynced {
         batch: usize,
         share: u64,
     },
-    /// Half puts, half gets, in a table that has half of the entries.
+    /// Half puts, half gets, in a table that begins with half of the entries.
     Half,
-    /// 95 gets and 5 puts of 100 operations.
+    /// 95 gets and 5 puts in 100 operations.
     MostlyGets,
     Get(Presence),
     Scan,
@@ -60,7 +61,7 @@ pub enum Does {
     DeleteRanges,
 }
 
-/// What one thread does.
+/// The work of one thread.
 #[derive(Debug)]
 pub enum Part {
     Put(Entries, usize),
@@ -84,14 +85,14 @@ impl Part {
 }
 
 impl Sizes {
-    /// At most so many, in equal shares for all threads.
+    /// At most `count`, in equal shares for all threads.
     fn whole(self, count: u64) -> u64 {
         (count / self.unit).max(1) * self.unit
     }
 }
 
 impl Does {
-    /// Entries, or range deletes, that all threads write together.
+    /// Number of entries, or range deletes, that all threads write together.
     fn writes(self, sizes: Sizes) -> u64 {
         match self {
             Does::Put | Does::PutAscending | Does::PutHot => sizes.whole(sizes.inserts),
@@ -104,7 +105,7 @@ impl Does {
         }
     }
 
-    /// Keys that are asked for by all threads together.
+    /// Number of keys that all threads read together.
     fn reads(self, sizes: Sizes) -> u64 {
         match self {
             Does::Half => self.writes(sizes),
@@ -121,12 +122,12 @@ impl Does {
         }
     }
 
-    /// Operations of a run.
+    /// Number of operations of a run.
     pub fn operations(self, sizes: Sizes) -> u64 {
         self.writes(sizes) + self.reads(sizes)
     }
 
-    /// Entries that are there before.
+    /// Number of entries before the run.
     fn earlier(self, sizes: Sizes) -> u64 {
         match self {
             Does::Half => self.writes(sizes),
@@ -135,7 +136,7 @@ impl Does {
         }
     }
 
-    /// Entries that a table has at the end, at most.
+    /// Largest number of entries of a table at the end.
     pub fn entries(self, sizes: Sizes) -> u64 {
         let written = if self == Does::DeleteRanges {
             0
@@ -145,12 +146,12 @@ impl Does {
         self.earlier(sizes) + written
     }
 
-    /// Whether tables are as before afterwards.
+    /// Whether a run leaves tables as they are.
     pub fn only_reads(self) -> bool {
         matches!(self, Does::Get(_) | Does::Scan)
     }
 
-    /// The numbers of all entries, those that are there before first.
+    /// The numbers of all entries, beginning with the entries before the run.
     fn order(self, sizes: Sizes) -> Vec<u64> {
         match self {
             Does::PutAscending => (0..self.entries(sizes)).collect(),
@@ -159,13 +160,13 @@ impl Does {
         }
     }
 
-    /// The entries that are there before.
+    /// The entries before the run.
     pub fn before(self, sizes: Sizes) -> Entries {
         let order = self.order(sizes);
         SHAPE.entries(&order[..self.earlier(sizes) as usize], 1)
     }
 
-    /// What each thread does.
+    /// The work of each thread.
     pub fn parts(self, sizes: Sizes, threads: usize) -> Vec<Part> {
         let order = self.order(sizes);
         let (there, new) = order.split_at(self.earlier(sizes) as usize);
@@ -209,8 +210,8 @@ impl Does {
     }
 }
 
-/// Range deletes of these groups of neighbouring entries, from this sequence number on, and gets of
-/// entries beside the groups.
+/// Range deletes of groups of neighbouring entries, with sequence numbers from `first_sequence`,
+/// and gets of entries beside the groups.
 fn ranges(groups: &[u64], first_sequence: u64, asked: &[u64]) -> Ranges {
     let starts: Vec<u64> = groups.iter().map(|group| group * STRIDE).collect();
     let beside = |number: &u64| number / STRIDE * STRIDE + STRIDE / 2 + number % (STRIDE / 2);

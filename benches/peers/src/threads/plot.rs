@@ -1,5 +1,6 @@
-//! The picture of a record of threads: operations a second against the number of threads, both on
-//! logarithmic scales, so that twice as fast with twice the threads is one slope everywhere.
+//! The picture of a record of threads: operations a second against the number of threads. Both
+//! scales are logarithmic, so that twice the speed with twice the threads has the same slope
+//! everywhere.
 
 use std::fmt::Write;
 
@@ -12,8 +13,8 @@ const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 320.0;
 const LEGEND: f64 = 270.0;
 
-/// A row, a candidate, what a stranger calls it, its colour (as in the README's picture) and the
-/// dashes of its line: those of stores are dashed.
+/// The curves: row, candidate, well-known name, colour (as in the README's picture), and dashes of
+/// the line. The lines of stores are dashed.
 const CURVES: [[&str; 5]; 8] = [
     ["put at random", "ours", "this crate's table", "#d62728", ""],
     ["put at random", "artmap", "artmap", "#009e73", ""],
@@ -55,7 +56,7 @@ const CURVES: [[&str; 5]; 8] = [
     ],
 ];
 
-/// The picture; `None` where the record has fewer than two numbers of threads.
+/// The picture. `None`: the record has fewer than two numbers of threads.
 pub fn svg(record: &Record) -> Option<String> {
     let curves: Vec<([&str; 5], &Lane)> = CURVES
         .into_iter()
@@ -68,9 +69,9 @@ pub fn svg(record: &Record) -> Option<String> {
     Some(text)
 }
 
-/// Where rates and numbers of threads stand.
+/// The scales of rates and of numbers of threads.
 struct Scale {
-    /// The least and the greatest rate, in powers of two of a million a second.
+    /// The lowest and the highest rate, in powers of two of a million a second.
     low: f64,
     high: f64,
     /// The greatest number of threads.
@@ -157,7 +158,7 @@ fn draw(text: &mut String, threads: &[usize], curves: &[([&str; 5], &Lane)]) -> 
     writeln!(text, "</svg>")
 }
 
-/// How a curve's line looks.
+/// The look of a curve's line.
 fn line([_, _, _, colour, dashes]: [&str; 5]) -> String {
     let stroke = format!("stroke=\"{colour}\" stroke-width=\"2\"");
     match dashes {

@@ -1,4 +1,4 @@
-//! The rows: what is done, and who takes part.
+//! The rows: their work and their participants.
 
 use super::crew::Numbers;
 use super::lanes::{Lane, rivals};
@@ -14,9 +14,9 @@ pub struct Row {
     pub lanes: Vec<Lane>,
 }
 
-/// One sync of a disk takes as long as thousands of puts: so many for one of those.
+/// A sync of a disk takes as long as thousands of puts. One synced write counts for this many puts.
 const SYNC_ON_A_FILE: u64 = 400;
-/// A sync that does nothing.
+/// The same for a sync that does nothing.
 const SYNC_IN_MEMORY: u64 = 8;
 
 const OURS: [Lane; 2] = [Lane::Table(Numbers::Consecutive), Lane::Writer];
@@ -41,7 +41,7 @@ fn tables() -> Vec<Row> {
     let ours = Lane::Table(Numbers::Consecutive);
     let modulo = Lane::Table(Numbers::EqualModulo8);
     let others = || rivals(Extra::Nothing);
-    // masstree keeps one value of a key, and artmap's scan shows one: their versions cannot be
+    // masstree keeps one value of a key, and artmap's scan shows one, so their versions cannot be
     // counted.
     let versioned = || {
         let hidden = [Candidate::Masstree, Candidate::ArtMap].map(Lane::Rival);
@@ -80,7 +80,8 @@ fn tables() -> Vec<Row> {
             Does::Scan,
             [ours].into_iter().chain(others()),
         ),
-        // RocksDB's memtable cuts all of its range tombstones again for the first get after each.
+        // RocksDB's memtable cuts all of its range tombstones again for the first get after each
+        // one.
         row("delete_range 1, get 15", Does::DeleteRanges, [ours]),
     ]
 }

@@ -1,7 +1,8 @@
-//! Sets and databases: ours, RocksDB's `DB` and fjall's, each with a log or without one.
+//! Sets and databases: this repository's set, RocksDB's `DB` and fjall's, each with or without a
+//! log.
 //!
-//! Every batch is made inside the time, just before it is written, in the memory of the one before
-//! it where the store allows that.
+//! Every batch is made within the time, just before it is written. It uses the memory of the batch
+//! before it if the store allows that.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::work::{Entries, Keys, Task, Work, fold};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty folder, named after what uses it.
+    /// Makes an empty folder, named after its user.
     pub fn new(parent: &Path, name: &str) -> anyhow::Result<Folder> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -34,15 +35,15 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left of a folder for temporary files does no harm.
+        // The rest of a folder for temporary files does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Bytes of protection where a store has them.
+/// Protection bytes of the stores that have them.
 pub const PROTECTION: u8 = 8;
 
-/// Where a log is.
+/// The place of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     File,
@@ -59,12 +60,12 @@ impl Place {
     }
 }
 
-/// What a write waits for. Only a set's can be queued.
+/// The state of the log for which a write waits. Only a set has `Queued`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Logged {
     Off,
     Queued,
-    /// The system has it, without a sync.
+    /// The system has the write, without a sync.
     Written,
     Synced,
 }
@@ -74,7 +75,7 @@ pub enum Logged {
 pub enum Store {
     Set(Logged),
     RocksDb(Logged),
-    /// fjall has no writes without a log.
+    /// fjall always writes a log.
     Fjall(Logged),
 }
 
@@ -91,7 +92,7 @@ impl Store {
         matches!(self, Store::RocksDb(_))
     }
 
-    /// An empty store with its log below this folder, or without one.
+    /// Opens an empty store, with its log below this folder, or without a log.
     pub fn open(self, room: Room, folder: Option<&Path>) -> anyhow::Result<Box<dyn Table>> {
         match self {
             Store::Set(logged) => Ok(Box::new(Set::open(logged, room, folder)?)),
@@ -108,7 +109,7 @@ impl Store {
 struct Set {
     set: MemTableSet<()>,
     durability: Durability,
-    /// Whether `put` writes with this durability by itself.
+    /// Whether `put` has this durability by default.
     is_default: bool,
     _folder: Option<Folder>,
 }
@@ -159,7 +160,7 @@ impl Set {
         entries.count() as u64
     }
 
-    /// Each get has a view of its own.
+    /// Each get takes a view of its own.
     fn get(&self, keys: &Keys) -> u64 {
         keys.iter().fold(0, |hash, key| {
             match self.set.view().get(key).expect("intact memory") {
@@ -266,7 +267,7 @@ mod rocksdb {
     use crate::shim::write_path::{Database, Log};
     use crate::work::{Entries, Task, Work};
 
-    /// A database, what its writes wait for, and where it is.
+    /// A database, the log for which its writes wait, and its folder.
     struct Written(
         Database,
         Log,

@@ -1,9 +1,9 @@
-//! Measures one row: in each round every number of threads, and at each of them every lane, another
-//! one first in each round.
+//! Measures one row: each round runs every number of threads, and each of these every lane. Each
+//! round begins with another lane.
 //!
-//! Every run has a fresh table, unless the row only reads. Two hashes have to agree, or the program
-//! ends: of what the threads read, between the lanes, and of what the tables have at the end,
-//! between the numbers of threads, too.
+//! Every run has a new table, unless the row only reads. The program ends if hashes disagree: the
+//! hash of what threads read must be equal for all lanes, and the hash of the tables' entries at
+//! the end for all lanes and all numbers of threads.
 
 use std::path::PathBuf;
 
@@ -17,25 +17,25 @@ use super::rows::Row;
 use crate::rivals::{Room, Table};
 use crate::work::{Ballast, Entries, Presence, Way, Work};
 
-/// What all rows share.
+/// State that all rows share.
 pub struct Stage {
     pub sizes: Sizes,
     pub rounds: usize,
     pub threads: Vec<usize>,
     /// The processors to which threads are pinned.
     pub processors: Vec<usize>,
-    /// Where logs are: on a file, in memory.
+    /// The folders of logs: on a file system, and in memory.
     pub folders: [PathBuf; 2],
 }
 
-/// About the memory that a table needs for one entry.
+/// Approximate memory of a table for one entry.
 const BYTES_AN_ENTRY: usize = 220;
 
-/// The hashes on which all agree.
+/// The hashes that must be equal.
 struct Agreed {
-    /// Of what was read, by number of threads.
+    /// The hash of what was read, by number of threads.
     read: Vec<Option<u64>>,
-    /// Of what the table has at the end.
+    /// The hash of the table's entries at the end.
     left: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Stage {
         }
     }
 
-    /// Tables for all runs of a row that only reads.
+    /// The tables of all runs of a row that only reads.
     fn kept(&self, row: &Row, before: &Entries) -> Result<Vec<Box<dyn Table>>> {
         let lanes = row.lanes.iter().filter(|_| row.does.only_reads());
         lanes
@@ -99,7 +99,7 @@ impl Stage {
             .collect()
     }
 
-    /// A table with the entries that are there before.
+    /// Makes a table with the entries before the run.
     fn filled(
         &self,
         lane: Lane,
@@ -108,13 +108,13 @@ impl Stage {
         threads: usize,
     ) -> Result<Box<dyn Table>> {
         let entries = does.entries(self.sizes);
-        // Twice as many fit, so that no store begins a flush.
+        // There is room for twice as many, so that no store begins a flush.
         let room = Room {
             shape: SHAPE,
             entries: entries * 2,
             threads,
         };
-        // Memory that the machine has backed: what it gives next.
+        // Memory that the machine has backed: the system returns it for the next allocation.
         drop(Ballast::hold(entries as usize * BYTES_AN_ENTRY));
         let table = lane.table(room, &self.folders)?;
         if before.count() > 0 {
@@ -146,8 +146,8 @@ impl Agreed {
         Ok(())
     }
 
-    /// Compares all versions of a table's entries, or the newest values where range deletes hide
-    /// some and in stores, which show no others.
+    /// Compares the tables' entries: all versions, or the newest values if range deletes hide some
+    /// and for stores, which show no other versions.
     fn check_left(
         &mut self,
         row: &Row,

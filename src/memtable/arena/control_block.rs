@@ -1,0 +1,225 @@
+//! The control block of a table: its control words, and the index of each.
+//!
+//! ```text
+//!   values   | salt | mask | factor | shape | base 0 | base 1 | units 1 | has ranges |
+//!            | units 0 | index lost | frozen | base 2 | units 2 | base 3 | ...
+//!   checks   one for each value, in other cache lines
+//!
+//!   shape    protection bytes (8) | shift of B (5) | 0 (50) | 1
+//! ```
+//! Every operation needs the first line of values, and few need more. All words are set while the
+//! table is made, except the bases and sizes of chunks, and the three flags.
+//!
+//! Any thread may read all words. A thread that sets a base or a size holds the lock of the arena's
+//! `owners`. A flag changes once, from 0 to 1.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "parts of packed words")]
+
+use crate::error::Corruption;
+use crate::integrity::control_word::{ControlWords, Salt, Words};
+use crate::integrity::digest::Width;
+use crate::integrity::tag::Secret;
+use crate::memtable::arena::chunks::CHUNKS_MAX;
+
+/// One of the control words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ControlWord(usize);
+
+impl ControlWord {
+    /// The word from which the salt of all checks is made. If it is damaged, no word agrees with
+    /// its check.
+    const SALT: ControlWord = ControlWord(0);
+    pub(crate) const MASK: ControlWord = ControlWord(1);
+    pub(crate) const FACTOR: ControlWord = ControlWord(2);
+    pub(crate) const SHAPE: ControlWord = ControlWord(3);
+    /// 1 once the table has a range tombstone.
+    pub(crate) const HAS_RANGES: ControlWord = ControlWord(7);
+    /// 1 once the live index lacks a tombstone of the list, after damage or a panic.
+    pub(crate) const INDEX_LOST: ControlWord = ControlWord(9);
+    /// 1 once the table is frozen.
+    pub(crate) const FROZEN: ControlWord = ControlWord(10);
+
+    /// Address of a chunk.
+    pub(crate) const fn base(index: usize) -> ControlWord {
+        match index {
+            0 => ControlWord(4),
+            1 => ControlWord(5),
+            _ => ControlWord(7 + 2 * index),
+        }
+    }
+
+    /// Units of a chunk.
+    pub(crate) const fn units(index: usize) -> ControlWord {
+        match index {
+            0 => ControlWord(8),
+            1 => ControlWord(6),
+            _ => ControlWord(8 + 2 * index),
+        }
+    }
+}
+
+/// Number of control words.
+pub(crate) const COUNT: usize = ControlWord::units(CHUNKS_MAX - 1).0 + 1;
+/// The name of the control block in the salt of its checks. No filter and no writer shard has it.
+const NAME: u64 = u64::MAX;
+
+/// The value of the control word `SHAPE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape(pub(super) u64);
+
+impl Shape {
+    const MARK: u64 = 1 << 63;
+
+    pub(crate) fn new(width: Width, shift: u32) -> Shape {
+        Shape(Shape::MARK | u64::from(shift) << 8 | width.bytes as u64)
+    }
+
+    /// Stored bytes of each digest. `None` if no table has that many.
+    #[inline(always)]
+    pub(crate) fn width(self) -> Option<Width> {
+        Width::new((self.0 & 0xff) as u8)
+    }
+
+    /// The `shift` of B, which is `1 << shift` units.
+    #[inline(always)]
+    pub(crate) fn shift(self) -> u32 {
+        ((self.0 >> 8) & 0x1f) as u32
+    }
+}
+
+/// A table's control words.
+pub(crate) struct Control {
+    words: ControlWords<COUNT>,
+}
+
+impl Control {
+    /// A control block with the secret and the shape; all other words are 0.
+    pub(crate) fn new(secret: Secret, shape: Shape) -> Control {
+        let word = Salt::new(secret, NAME).0;
+        let salt = Salt::of_word(word);
+        let control = Control {
+            words: ControlWords::new(salt),
+        };
+        control.words.set(salt, ControlWord::SALT.0, word);
+        control.set(ControlWord::MASK, secret.mask);
+        control.set(ControlWord::FACTOR, secret.factor);
+        control.set(ControlWord::SHAPE, shape.0);
+        control
+    }
+
+    /// The value of a word, if its check agrees, or a report of damage.
+    #[inline(always)]
+    pub(crate) fn get(&self, word: ControlWord) -> Result<u64, Corruption> {
+        self.words.get(self.salt(), word.0)
+    }
+
+    /// The value of a word that may not be set yet. If it is 0, its check is not compared.
+    #[inline(always)]
+    pub(crate) fn get_or_unset(&self, word: ControlWord) -> Result<u64, Corruption> {
+        self.words.get_or_unset(self.salt(), word.0)
+    }
+
+    /// The salt of the checks, which a reader of several words loads once.
+    #[inline(always)]
+    pub(crate) fn salt(&self) -> Salt {
+        Salt::of_word(self.words.unchecked(ControlWord::SALT.0))
+    }
+
+    /// The values of these words, and a number that is 0 if all their checks agree.
+    #[inline(always)]
+    pub(crate) fn get_all<const K: usize>(&self, words: [ControlWord; K]) -> ([u64; K], u64) {
+        self.words.get_all(self.salt(), words.map(|word| word.0))
+    }
+
+    /// The shape.
+    pub(crate) fn shape(&self) -> Result<Shape, Corruption> {
+        self.get(ControlWord::SHAPE).map(Shape)
+    }
+
+    /// The secret from which tags are made.
+    pub(crate) fn secret(&self) -> Result<Secret, Corruption> {
+        Ok(Secret {
+            mask: self.get(ControlWord::MASK)?,
+            factor: self.get(ControlWord::FACTOR)?,
+        })
+    }
+
+    /// Sets a word that was 0. Threads that set one word at the same time set the same value.
+    pub(crate) fn set(&self, word: ControlWord, value: u64) {
+        self.words.set(self.salt(), word.0, value);
+    }
+
+    /// All words with their checks, for scrubs and the fault injector.
+    pub(crate) fn words(&self) -> Words<'_> {
+        self.words.words(self.salt())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
+mod tests {
+    use super::*;
+    use crate::memtable::arena::chunks::FIRST_UNITS;
+    use crate::memtable::arena::layout::LINE_UNITS;
+    use crate::sync::{AtomicU64, Ordering};
+
+    #[test]
+    fn no_word_is_believed_in_the_place_of_another() {
+        for seed in 0..4 {
+            let control = Control::new(
+                Secret::from_seed(seed),
+                Shape::new(Width::new(8).unwrap(), 13),
+            );
+            control.set(ControlWord::base(0), 0x7f00_1234_5000 + seed * 0x8000);
+            control.set(ControlWord::units(0), FIRST_UNITS.into());
+            control.set(ControlWord::HAS_RANGES, 1);
+            let words: Vec<&AtomicU64> = control
+                .words
+                .words(control.salt())
+                .runs()
+                .into_iter()
+                .flatten()
+                .collect();
+            // ORDERING: Relaxed: one thread.
+            let clean: Vec<u64> = words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed))
+                .collect();
+            // ORDERING: Relaxed: one thread.
+            let store = |values: &[u64]| {
+                words
+                    .iter()
+                    .zip(values)
+                    .for_each(|(word, value)| word.store(*value, Ordering::Relaxed))
+            };
+            let judge = |changed: &[u64], what: &dyn std::fmt::Debug| {
+                store(changed);
+                for (index, clean) in clean.iter().copied().enumerate().take(COUNT) {
+                    let found = control.get(ControlWord(index));
+                    assert!(
+                        found.is_err() || found == Ok(clean),
+                        "{seed}, {what:?}, word {index}: {found:?}"
+                    );
+                }
+                store(&clean);
+            };
+            for (from, to) in
+                (0..2 * COUNT).flat_map(|from| (0..2 * COUNT).map(move |to| (from, to)))
+            {
+                for len in [1, LINE_UNITS as usize, COUNT]
+                    .into_iter()
+                    .filter(|len| from.max(to) + len <= 2 * COUNT)
+                {
+                    let mut changed = clean.clone();
+                    changed.copy_within(from..from + len, to);
+                    judge(&changed, &("copied", from, to, len));
+                    if from + len <= to {
+                        changed[from..from + len].copy_from_slice(&clean[to..to + len]);
+                        judge(&changed, &("swapped", from, to, len));
+                    }
+                }
+            }
+        }
+    }
+}
