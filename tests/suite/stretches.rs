@@ -1,13 +1,14 @@
 //! Stretches of up to a page are overwritten, cleared, filled or copied from other places. No
 //! answer is wrong.
 
-use paranoid_memtable::fault::{FaultInjector, Region};
+use paranoid_memtable::fault::{FaultInjector, Owner, Part, Piece, Region};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
 
-use crate::corruption::damage::Frozen;
-use crate::corruption::damage::model::{Accelerators, Model, Shape, Size};
+use crate::corruption::damage::model::{Accelerators, Model, Row, Shape, Size};
+use crate::corruption::damage::plan::{Area, Kind};
 use crate::corruption::damage::stretch::each_stretch;
+use crate::corruption::damage::{Frozen, run_fault};
 use crate::support::rng::{Watchdog, amount, seed_or};
 
 const KEYS: u64 = 40;
@@ -63,6 +64,56 @@ fn no_cleared_part_of_a_filter_hides_a_key() {
             injector.undo();
         }
     }
+}
+
+/// The heads, an entry, and the highest link of a tower are cleared, in a table that has no
+/// directory: no level leads from one of them past the other.
+#[test]
+fn towers_that_are_cut_hide_what_is_after_them() {
+    let _watchdog = Watchdog::new("stretches::towers_that_are_cut_hide_what_is_after_them", 0);
+    let model = Model::new(Shape::plain(64, 1));
+    let step = if cfg!(debug_assertions) { 13 } else { 1 };
+    let of_row = |piece: &Piece, row: &Row| {
+        let is_owner = |owner: &Owner| *owner.key == *row.key && owner.sequence == row.sequence;
+        piece.part == Part::Points && piece.owner.as_ref().is_some_and(is_owner)
+    };
+    let mut trials = 0;
+    for cut in &model.rows {
+        for cleared in model.rows.iter().step_by(step) {
+            let strike = |injector: &mut FaultInjector<'_>| {
+                let pieces = injector.pieces();
+                let top = (0..pieces.len())
+                    .filter(|piece| of_row(&pieces[*piece], cut))
+                    .max_by_key(|piece| pieces[*piece].level)
+                    .filter(|piece| pieces[*piece].level > 1);
+                let is_hit = |piece: &usize| {
+                    let found = &pieces[*piece];
+                    let of_heads = found.owner.is_none()
+                        && matches!(found.region, Region::HeadLink | Region::BackLink)
+                        && found.level < 2;
+                    top == Some(*piece) || of_heads || of_row(found, cleared)
+                };
+                let hit: Vec<usize> = (0..pieces.len()).filter(is_hit).collect();
+                trials += u32::from(top.is_some());
+                for piece in hit {
+                    let zeros = vec![0; injector.pieces()[piece].len()];
+                    injector.overwrite(piece, &zeros);
+                }
+                let area = Area::of(&injector.pieces()[0]);
+                (area, Kind::StretchClear)
+            };
+            let (_, _, verdict) = run_fault(&model, Frozen::After, strike).unwrap();
+            assert_eq!((verdict.wrong, verdict.endless), (None, None));
+            assert!(
+                verdict.beyond.is_empty(),
+                "cut {}, cleared {}: {:?}",
+                cut.key.escape_ascii(),
+                cleared.key.escape_ascii(),
+                verdict.beyond
+            );
+        }
+    }
+    assert!(trials > 60, "only {trials} tables had a tower that was cut");
 }
 
 /// Stretches over everything, in small and large tables with filters.

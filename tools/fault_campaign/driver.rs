@@ -9,9 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::damage::plan::{Area, Kind};
+use crate::damage::plan::{Area, Kind, Rng};
 use crate::damage::stretch::Outcome;
 use crate::damage::trial::Verdict;
+use crate::notes::Notes;
 use crate::{Mode, Options, Stage, stages};
 
 /// Faults that one worker process runs.
@@ -81,11 +82,22 @@ pub(crate) fn campaign(options: &Options) -> Report {
         total - bits,
         options.workers
     );
-    let ranges: VecDeque<(u64, u64)> = (0..total)
-        .step_by(RANGE as usize)
-        .map(|from| (from, (from + RANGE).min(total)))
-        .collect();
-    let ranges = Arc::new(Mutex::new(ranges));
+    let mut done = vec![false; total as usize];
+    let notes = options.notes.as_ref().map(|path| {
+        let found = |line: Line| {
+            if let Some(done) = done.get_mut(line.number as usize)
+                && !std::mem::replace(done, true)
+            {
+                report.add(&line);
+            }
+        };
+        let notes = Notes::open(path, &options.words, total, found);
+        notes.unwrap_or_else(|message| {
+            eprintln!("fault_campaign: {message}");
+            std::process::exit(1)
+        })
+    });
+    let ranges = Arc::new(Mutex::new(ranges_of(&done)));
     let (lines, results) = channel();
     let threads: Vec<_> = (0..options.workers)
         .map(|_| {
@@ -103,20 +115,44 @@ pub(crate) fn campaign(options: &Options) -> Report {
         })
         .collect();
     drop(lines);
-    collect(&mut report, &results, total);
+    let known = done.iter().filter(|done| **done).count() as u64;
+    collect(&mut report, &results, (known, total), notes);
     for thread in threads {
         thread.join().unwrap();
     }
     report
 }
 
-fn collect(report: &mut Report, results: &Receiver<Line>, total: u64) {
+/// What has no result yet, in ranges for one worker each. They are shuffled: the results of a
+/// campaign that ends early are a sample of all.
+fn ranges_of(done: &[bool]) -> VecDeque<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for (number, _) in (0..).zip(done).filter(|(_, done)| !**done) {
+        match ranges.last_mut() {
+            Some((_, to)) if *to == number && number % RANGE != 0 => *to += 1,
+            _ => ranges.push((number, number + 1)),
+        }
+    }
+    Rng::new(1).shuffle(&mut ranges);
+    ranges.into()
+}
+
+/// Adds results to the report and to the notes. `known`: how many of `total` the notes had before.
+fn collect(
+    report: &mut Report,
+    results: &Receiver<Line>,
+    (known, total): (u64, u64),
+    mut notes: Option<Notes>,
+) {
     let started = Instant::now();
     let mut shown = started;
+    let total = total - known;
     for (done, line) in results.iter().enumerate() {
         report.add(&line);
+        notes.iter_mut().for_each(|notes| notes.add(&line));
         if shown.elapsed() > Duration::from_secs(2) {
             shown = Instant::now();
+            notes.iter_mut().for_each(Notes::flush);
             let (done, spent) = (done as f64 + 1.0, started.elapsed().as_secs_f64());
             let left = spent * (total as f64 - done) / done;
             eprint!(
@@ -126,6 +162,7 @@ fn collect(report: &mut Report, results: &Receiver<Line>, total: u64) {
             );
         }
     }
+    notes.iter_mut().for_each(Notes::flush);
     eprintln!(
         "\r{total} faults in {:.0} s{:60}",
         started.elapsed().as_secs_f64(),
@@ -269,7 +306,7 @@ impl Line {
         }
     }
 
-    fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         let class = Class::ALL
             .iter()
             .position(|class| *class == self.class)
@@ -288,7 +325,7 @@ impl Line {
         format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{text}")
     }
 
-    fn decode(text: &str) -> Option<Line> {
+    pub(crate) fn decode(text: &str) -> Option<Line> {
         let mut fields = text.splitn(8, '\t');
         Some(Line {
             number: fields.next()?.parse().ok()?,

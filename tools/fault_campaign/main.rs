@@ -14,6 +14,7 @@
     reason = "an example that cannot continue panics"
 )]
 
+mod notes;
 mod driver;
 mod stretches;
 #[path = "../../tests/support/damage/mod.rs"]
@@ -21,6 +22,7 @@ mod damage;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
@@ -90,6 +92,10 @@ struct Arguments {
     /// Processes at a time; one per core without this option
     #[arg(long)]
     workers: Option<usize>,
+    /// Notes each result in this file. A campaign that ended early, run again by the same program
+    /// with the same options, continues from its notes
+    #[arg(long)]
+    notes: Option<PathBuf>,
     /// Runs only the faults from the first number up to the second one, in this process
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
     run: Option<Vec<u64>>,
@@ -128,6 +134,8 @@ struct Options {
     floor: u64,
     seed: u64,
     workers: usize,
+    /// Where results are noted.
+    notes: Option<PathBuf>,
     /// Faults to run, in a worker.
     range: Option<(u64, u64)>,
     /// The command line, which is passed on to workers.
@@ -167,6 +175,7 @@ impl Options {
                 .workers
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
                 .max(1),
+            notes: given.notes,
             range: given
                 .run
                 .as_deref()

@@ -771,7 +771,9 @@ impl Bounds {
         probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
         // Upper levels lead to the next intact entry that is tall enough. The way back from there
         // ends at the last damaged entry before it.
-        let levels = harm.link.unwrap_or(0) + 2;
+        // A damaged link of an earlier entry cuts its own level, too.
+        let links = harms.range(..=row).filter_map(|(_, harm)| harm.link);
+        let levels = links.max().unwrap_or(0) + 2;
         for next in row.map_or(0, |row| row + 1)..model.rows.len() {
             if harms
                 .get(&Some(next))
