@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use crate::integrity::tag::Secret;
-use crate::memtable::directory::loom as directory;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::get::Lookup;
 use crate::memtable::shards::totals::Totals;
 use crate::memtable::shards::writer_shard::Entered;
 use crate::memtable::shards::writer_shards::WriterShards;
+use crate::memtable::skiplist::loom as list_models;
 use crate::memtable::table::MemTable;
 use crate::sync::model;
 use crate::sync::model::{JoinHandle, spawn};
@@ -113,7 +113,7 @@ fn loom_a_freeze_waits_for_names() {
     model::check(|| {
         let (gate, table) = (
             Arc::new(WriterShards::new(Secret::from_seed(1))),
-            directory::Table::new(4, &[0, 3]),
+            list_models::directory::Table::new(4, &[0, 3]),
         );
         let writer = spawn({
             let (gate, table) = (Arc::clone(&gate), Arc::clone(&table));

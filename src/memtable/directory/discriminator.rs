@@ -41,12 +41,12 @@ impl Shares {
     pub(super) const HIGH: Shares = Shares(2);
     pub(super) const BOTH: Shares = Shares(3);
 
-    /// The fences of either.
+    /// The fences of either set.
     pub(super) fn and(self, other: Shares) -> Shares {
         Shares(self.0 | other.0)
     }
 
-    /// The fences of both.
+    /// The fences of both sets.
     pub(super) fn only(self, other: Shares) -> Shares {
         Shares(self.0 & other.0)
     }
@@ -57,11 +57,11 @@ pub(crate) const WORD: usize = 8;
 
 /// The rule by which a page makes discriminators.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Measure {
+pub(crate) struct Measure {
     /// A node whose key begins with the bytes that the page leaves out.
     pub(super) reference: u32,
     /// How many bytes the page leaves out.
-    pub(super) skip: u32,
+    pub(crate) skip: u32,
     /// The first 8 bytes of the reference's key.
     pub(super) start: u64,
     /// Which fences begin with the same bytes. Between two that do, every key does.
@@ -69,7 +69,7 @@ pub(super) struct Measure {
 }
 
 /// The `skip` of a coded page; any other `skip` is smaller.
-pub(super) const CODED: u32 = 0xff_ffff;
+pub(crate) const CODED: u32 = 0xff_ffff;
 /// The limit, in a pass over coded slots, that every coded slot is below.
 pub(crate) const UNLIMITED: u64 = (CODED as u64) << 40;
 

@@ -17,7 +17,3 @@ pub(crate) mod page;
 pub(crate) mod lookup;
 pub(crate) mod inspect;
 pub(crate) mod name;
-#[cfg(all(test, loom))]
-pub(crate) mod loom;
-#[cfg(all(test, not(loom)))]
-mod tests;

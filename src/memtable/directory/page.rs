@@ -37,9 +37,9 @@ pub(super) const WORDS: usize = 64;
 #[cfg(loom)]
 pub(super) const WORDS: usize = 8;
 /// Words before the first slot.
-pub(super) const HEAD: usize = 4;
+pub(crate) const HEAD: usize = 4;
 /// Slots of a page.
-pub(super) const SLOTS: usize = WORDS - HEAD;
+pub(crate) const SLOTS: usize = WORDS - HEAD;
 /// Words of a block: a search finds the block first.
 const BLOCK: usize = if WORDS < 16 { WORDS } else { 16 };
 /// The word of a free slot.
@@ -48,12 +48,12 @@ pub(super) const FREE: u64 = u64::MAX;
 pub(crate) const MEASURE: usize = 0;
 const NEIGHBOURS: usize = 1;
 const FIRST_BYTES: usize = 2;
-pub(super) const LOCK: usize = 3;
+pub(crate) const LOCK: usize = 3;
 
 const REPLACED: u64 = 4;
 
 const LOCKED: u64 = 1 << 7;
-pub(super) const COUNT: u64 = LOCKED - 1;
+pub(crate) const COUNT: u64 = LOCKED - 1;
 
 /// The kind of a page, by what its slots name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Kind {
 
 /// A page, whose words may be damaged.
 #[derive(Clone, Copy)]
-pub(super) struct Page<'a> {
+pub(crate) struct Page<'a> {
     pub(super) at: u32,
     words: Half<'a>,
 }
@@ -147,7 +147,7 @@ fn tag(view: &View<'_>, at: u32, kind: Kind) -> u64 {
 impl<'a> Page<'a> {
     /// The page at `at`, unchecked. There is no page at 0.
     #[inline(always)]
-    pub(super) fn open(view: &View<'a>, at: u32) -> Option<Page<'a>> {
+    pub(crate) fn open(view: &View<'a>, at: u32) -> Option<Page<'a>> {
         if at == 0 {
             return None;
         }
@@ -165,7 +165,7 @@ impl<'a> Page<'a> {
 
     /// The rule by which the page makes discriminators.
     #[inline(always)]
-    pub(super) fn measure(&self) -> Measure {
+    pub(crate) fn measure(&self) -> Measure {
         let word = self.load(MEASURE);
         Measure {
             reference: (word >> 32) as u32,
@@ -252,7 +252,7 @@ impl<'a> Page<'a> {
     /// * the slot is the first one of the page, or free with a next page;
     /// * more than `ties` slots after it have the key's discriminator.
     #[inline(always)]
-    pub(crate) fn slot_at_once(
+    pub(super) fn slot_at_once(
         &self,
         comparator: &KeyComparator,
         target: &Target<'_>,
@@ -340,7 +340,7 @@ impl<'a> Page<'a> {
 
     /// The lock word, and the number of slots that it counts; `None` while the page is locked. A
     /// reader that finds another word afterwards has read a page that was being written.
-    pub(super) fn at_rest(&self) -> Option<(u64, usize)> {
+    pub(crate) fn at_rest(&self) -> Option<(u64, usize)> {
         // ORDERING: Acquire pairs with the Release in `Locked::drop`: the slots that it counts are
         // visible.
         let word = self.words[LOCK].load(Ordering::Acquire);

@@ -15,15 +15,17 @@ use std::iter::FusedIterator;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::key::{SequenceNumber, Target};
 use crate::kind::Kind;
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, copy_verified};
-use crate::memtable::read::newest::{locate, newest, older};
-use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::read::newest::{locate, older};
+use crate::memtable::skiplist::bracket::Gap;
+use crate::memtable::skiplist::find::Newest;
+use crate::memtable::skiplist::search::Search;
 use crate::tombstone::query::Question;
 
 impl From<Gap> for Error {
@@ -394,7 +396,7 @@ pub(crate) fn get<'t>(
     if core.filters.has_filters() || core.tombstones.may_be_any(&core.arena) {
         get_asked(core, key, snapshot)
     } else {
-        get_led(core, &core.point_search()?, key, snapshot, None)
+        get_led(core, &core.point_search()?, key, snapshot, || Ok(None))
     }
 }
 
@@ -410,7 +412,7 @@ fn get_asked<'t>(
     if core.filters.has_filters() && core.filters.lacks(&search.view, key) {
         return get_found(core, key, core.covering(question)?, None);
     }
-    get_led(core, &search, key, snapshot, Some(question))
+    get_led(core, &search, key, snapshot, || core.covering(question))
 }
 
 /// [`get`], by the directory. Range tombstones are asked while the lines that the directory names
@@ -421,30 +423,20 @@ fn get_led<'t>(
     search: &Search<'t>,
     key: &[u8],
     snapshot: SequenceNumber,
-    question: Option<Question<'_>>,
+    covering: impl FnOnce() -> Result<Option<SequenceNumber>, Corruption>,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let target = Target::new(search.comparator, key, snapshot);
-    let hint = search.ask_directory(&target);
-    let cover = question
-        .map(|question| core.covering(question))
-        .transpose()?
-        .flatten();
-    if let Some(hint) = hint
-        && let Some(ahead) = search.ahead_of(&hint)
-    {
-        if let Some(entry) = search.version(&ahead, &target) {
+    let (cover, newest) = search.newest_version(&target, covering)?;
+    match newest {
+        Newest::Version(entry)
             if entry.kind() == Kind::PUT
-                && cover.is_none_or(|cover| cover <= entry.node().sequence())
-            {
-                return answer(core, Some(entry), None, search);
-            }
-            return get_proved(core, key, cover, entry);
+                && cover.is_none_or(|cover| cover <= entry.node().sequence()) =>
+        {
+            answer(core, Some(entry), None, search)
         }
-        if let Some(first) = search.first_of(ahead, &target) {
-            return get_found(core, key, cover, first);
-        }
+        Newest::Version(entry) => get_proved(core, key, cover, entry),
+        Newest::First(first) => get_found(core, key, cover, first),
     }
-    get_found(core, key, cover, newest(core, search, key, snapshot)?)
 }
 
 /// [`get`], from the newest entry that the key may have. Cold, so that the way to a plain value

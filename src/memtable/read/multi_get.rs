@@ -77,7 +77,7 @@ fn search_group<'a>(
     // A key whose search ends at a gap stays at `AskList`: `finish` calls `get`, which may prove
     // that the gap does not hide this key.
     find_many(search, targets, &mut |index, hint| {
-        if let Ok(entry) = search.first_by(hint, &targets[index]) {
+        if let Ok(entry) = search.first_at_or_after_from(hint, &targets[index]) {
             let is_found =
                 |entry: &Verified<'_>| core.comparator.are_equal(entry.key(), targets[index].key);
             stages[places[index]] = Stage::Done(entry.filter(is_found));

@@ -14,7 +14,8 @@ use crate::error::Result;
 use crate::key::{SequenceNumber, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
-use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::skiplist::bracket::Gap;
+use crate::memtable::skiplist::search::Search;
 
 /// The newest entry of `key` at or below `snapshot`, as stored, by filter and list.
 #[inline(never)]
@@ -39,10 +40,8 @@ pub(crate) fn newest<'a>(
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>, Gap> {
     let target = Target::new(&core.comparator, key, snapshot);
-    let after = search
-        .find_at_or_after(&target)
-        .or_else(|gap| past_gap(core, search, gap, key))?;
-    Ok(after.filter(|entry| core.comparator.are_equal(entry.key(), key)))
+    let ((), newest) = search.newest_version(&target, || Ok::<_, Gap>(()))?;
+    Ok(newest.of_key(&core.comparator, key))
 }
 
 /// The entry after a gap, if every damaged entry in the gap is proved to have another key.

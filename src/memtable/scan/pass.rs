@@ -27,8 +27,9 @@ use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
 use crate::memtable::scan::reported_gap::ReportedGap;
 use crate::memtable::scan::step_limit::StepLimit;
 use crate::memtable::scan::visibility::Visible;
+use crate::memtable::skiplist::bracket::Gap;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
-use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::skiplist::search::Search;
 use crate::tombstone::index::CoveringRun;
 use crate::tombstone::query::Question;
 
@@ -74,8 +75,8 @@ impl<'a> Pass<'_, 'a> {
         let target = if is_outside { &near } else { target };
         *read_ahead = ReadAhead::default();
         let entry = match self.way {
-            Direction::Forward => self.search.find_ahead(target, read_ahead)?,
-            Direction::Backward => self.search.find_before(target)?,
+            Direction::Forward => self.search.first_of_scan(target, read_ahead)?,
+            Direction::Backward => self.search.last_before(target)?,
         };
         self.show(entry)
     }
@@ -322,8 +323,8 @@ impl<'a> Pass<'_, 'a> {
     /// The first entry at or after a position, or, backward, the last one before it.
     fn find(&self, way: Direction, target: &Target<'_>) -> Outcome<'a> {
         match way {
-            Direction::Forward => self.search.find_at_or_after(target),
-            Direction::Backward => self.search.find_before(target),
+            Direction::Forward => self.search.first_at_or_after(target),
+            Direction::Backward => self.search.last_before(target),
         }
     }
 

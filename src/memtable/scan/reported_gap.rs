@@ -6,7 +6,8 @@
 
 use crate::key::Direction;
 use crate::memtable::scan::bounds::ScanBound;
-use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::skiplist::bracket::Gap;
+use crate::memtable::skiplist::search::Search;
 
 /// A gap that was reported, and the positions of both its sides. They are copies, so later damage
 /// to the entries there does not change what the walk has reported. A position is missing if the

@@ -23,7 +23,7 @@ pub(crate) fn find_many(
     search_on: &mut impl FnMut(usize, Option<&Hint>),
 ) {
     for (group, targets) in targets.chunks(GROUP).enumerate() {
-        let hints = search.ask_for_many(targets);
+        let hints = search.hints(targets);
         for (place, (_, hint)) in targets.iter().zip(&hints).enumerate() {
             search_on(group * GROUP + place, hint.as_ref());
         }

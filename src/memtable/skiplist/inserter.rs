@@ -23,8 +23,12 @@ use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
-use crate::memtable::skiplist::search::{Bracket, HINT_HOPS, Search, Splice, Trail};
-use crate::memtable::skiplist::tower::Tower;
+use crate::memtable::skiplist::bracket::Bracket;
+use crate::memtable::skiplist::link_tower::Tower;
+use crate::memtable::skiplist::near::HINT_HOPS;
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::splice::{Splice, Trail};
+use crate::memtable::skiplist::tower_walk::{Checks, Progress};
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
 const NEAR_HOPS: u32 = 4;
@@ -93,7 +97,7 @@ impl Inserter {
     /// The bracket around a position, if it is beside the writer's last insert: a few hops after
     /// it, or right before it.
     #[inline(always)]
-    pub(crate) fn find_beside_last<'a>(
+    pub(crate) fn bracket_beside_last<'a>(
         &mut self,
         search: &Search<'a>,
         target: &Target<'_>,
@@ -105,10 +109,10 @@ impl Inserter {
             Next::After => NEAR_HOPS,
             Next::Elsewhere if search.directory == 0 => 0,
             Next::Elsewhere => return None,
-            Next::Among => return self.find_among(search, target),
-            Next::Before => return self.find_before(search, target),
+            Next::Among => return self.bracket_among(search, target),
+            Next::Before => return self.bracket_before_last(search, target),
         };
-        let near = search.find_near(
+        let near = search.bracket_near(
             self.last(),
             hops,
             target,
@@ -135,14 +139,18 @@ impl Inserter {
     /// The bracket around a position right before the last insert, from the node that its back link
     /// names, if that node's link confirms it.
     #[inline(never)]
-    fn find_before<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
+    fn bracket_before_last<'a>(
+        &mut self,
+        search: &Search<'a>,
+        target: &Target<'_>,
+    ) -> Option<Bracket<'a>> {
         let last = self.last();
         // On higher levels the splice is after the position.
         self.splice.levels = 1;
         let is_confirmed = |start: &u32| search.view.try_link(*start, 0) == Some(last);
         let start = search.view.back_hint(last).filter(is_confirmed);
         let near = start.and_then(|start| {
-            search.find_near(start, NEAR_HOPS, target, &mut Trail::from(&mut self.splice))
+            search.bracket_near(start, NEAR_HOPS, target, &mut Trail::from(&mut self.splice))
         });
         self.keep_to(match &near {
             Some(bracket) if bracket.succ == last => Next::Before,
@@ -167,14 +175,18 @@ impl Inserter {
     /// no name if it is a few steps after a named one, in the leaf of the last insert or the next
     /// leaf: the entries of all writers ascend there.
     #[inline(never)]
-    fn find_among<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
+    fn bracket_among<'a>(
+        &mut self,
+        search: &Search<'a>,
+        target: &Target<'_>,
+    ) -> Option<Bracket<'a>> {
         self.next = Next::Elsewhere;
         if search.directory == 0 {
             return None;
         }
         let (last, place) = (self.last(), std::mem::take(&mut self.splice.named));
         self.splice.hops = 0;
-        let bracket = self.find_elsewhere(search, target).ok()?;
+        let bracket = self.bracket_elsewhere(search, target).ok()?;
         let Splice { named, hops, .. } = self.splice;
         let is_after = || Some(search.is_before(&search.view.try_open(last)?, target));
         if self.next == Next::Elsewhere && search.directory().ascends(place, named) {
@@ -191,27 +203,17 @@ impl Inserter {
         self.splice.prev[0]
     }
 
-    /// [`find_beside_last`](Self::find_beside_last), compiled once for all but single writes.
-    #[inline(never)]
-    pub(crate) fn find_near<'a>(
-        &mut self,
-        search: &Search<'a>,
-        target: &Target<'_>,
-    ) -> Option<Bracket<'a>> {
-        self.find_beside_last(search, target)
-    }
-
     /// The bracket around the place of an entry.
     #[inline(never)]
-    pub(crate) fn find<'a>(
+    pub(crate) fn bracket<'a>(
         &mut self,
         search: &Search<'a>,
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let target = search.target(fields);
-        match self.find_near(search, &target) {
+        match self.bracket_beside_last(search, &target) {
             Some(bracket) => Ok(bracket),
-            None => self.find_elsewhere(search, &target),
+            None => self.bracket_elsewhere(search, &target),
         }
     }
 
@@ -219,22 +221,22 @@ impl Inserter {
     /// of the last search.
     #[cold]
     #[inline(never)]
-    pub(crate) fn find_again<'a>(
+    pub(crate) fn bracket_after_race<'a>(
         &mut self,
         search: &Search<'a>,
         fields: &Fields<'_>,
     ) -> Result<Bracket<'a>> {
         let (target, last) = (search.target(fields), self.last());
         let trail = &mut Trail::from(&mut self.splice);
-        match search.find_near(last, HINT_HOPS, &target, trail) {
+        match search.bracket_near(last, HINT_HOPS, &target, trail) {
             Some(bracket) => Ok(bracket),
-            None => self.find_elsewhere(search, &target),
+            None => self.bracket_elsewhere(search, &target),
         }
     }
 
     /// The bracket around a position that is not beside the last insert.
     #[inline(never)]
-    pub(crate) fn find_elsewhere<'a>(
+    pub(crate) fn bracket_elsewhere<'a>(
         &mut self,
         search: &Search<'a>,
         target: &Target<'_>,
@@ -254,7 +256,7 @@ impl Inserter {
             self.splice.levels = search.top() + 1;
         }
         let bracket = search
-            .find(target, &mut Trail::from(&mut self.splice))
+            .bracket(target, &mut Trail::from(&mut self.splice))
             .map_err(|gap| gap.corruption)?;
         self.owner = search.sentinel;
         self.run = 0;
@@ -269,7 +271,7 @@ impl Inserter {
     }
 
     /// Names a published and counted node in the directory, and links its higher levels. The
-    /// comparator may panic here (LIST-5). A name or link that fails costs only speed.
+    /// comparator may panic here (INSERT-5). A name or link that fails costs only speed.
     #[inline(always)]
     pub(crate) fn name_and_link(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
@@ -280,7 +282,7 @@ impl Inserter {
             return;
         }
         if self.splice.levels < tower.height {
-            self.find_tower(search, fields, tower);
+            self.find_levels(search, fields, tower);
         }
         search.link_tower(&mut self.splice, fields, tower);
     }
@@ -289,13 +291,18 @@ impl Inserter {
     /// not found starts at the sentinel, which costs steps.
     #[cold]
     #[inline(never)]
-    fn find_tower(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
+    fn find_levels(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target = &search.target(fields).with_revision(tower.revision);
         self.splice = Splice {
             named: self.splice.named,
             ..Splice::new(search.sentinel)
         };
-        search.find_above(target, &mut Trail::from(&mut self.splice));
+        let trail = &mut Trail::from(&mut self.splice);
+        let (_, progress) = search.walk(search.start(), 1, target, trail, Checks::Bracket);
+        if let Progress::Stopped(_) = progress {
+            // Damage: the careful search finds the neighbours.
+            let _ = search.bracket_by_towers(target, trail);
+        }
         self.splice.record(0, tower.node);
     }
 
@@ -363,9 +370,8 @@ mod tests {
     use crate::kind::Kind;
     use crate::memtable::arena::arena::Arena;
     use crate::memtable::arena::heads::Head;
-    use crate::memtable::skiplist::list::DuplicatePolicy;
+    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
     use crate::memtable::skiplist::node_space::make_heads;
-    use crate::memtable::skiplist::search::List;
 
     /// The back link of a writer's last entry is damaged, and names an entry of the other list with
     /// a matching tag: a writer does not follow it, because no link confirms it.

@@ -17,7 +17,9 @@ use crate::integrity::options::OrderChecks;
 use crate::key::{Direction, SequenceNumber, Side, Target};
 use crate::memtable::arena::back_links::Doubt;
 use crate::memtable::arena::node::Verified;
-use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
+use crate::memtable::skiplist::bracket::{Bracket, Gap};
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::splice::Trail;
 
 /// Longest walk forward from a stale back link before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
@@ -59,7 +61,7 @@ impl<'a> Search<'a> {
             let Some(next) = self.view.try_link(at, 0) else {
                 return Err(self.after_link(at));
             };
-            match self.vouched(at, next) {
+            match self.confirmed_entry(at, next) {
                 Ok(entry) => return self.in_order(at, next).map(|()| entry),
                 Err(Doubt::Changed) => {}
                 Err(Doubt::Lost(_)) => return Err(self.after_link(at)),
@@ -125,7 +127,7 @@ impl<'a> Search<'a> {
     #[cold]
     fn intact_beside(self, at: u32, way: Direction) -> Result<u32, Corruption> {
         Ok(
-            match self.find_carefully(&self.position_beside(at, way)?, &mut Trail::default()) {
+            match self.bracket_with_care(&self.position_beside(at, way)?, &mut Trail::default()) {
                 Ok(Bracket { pred, succ, .. }) => way.pick((pred, succ)),
                 Err(Gap { before, after, .. }) => way.pick((before, after)),
             },
@@ -230,7 +232,7 @@ impl<'a> Search<'a> {
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let target = self.position_beside(at, Direction::Backward);
         let target = target.map_err(|corruption| self.gap(corruption, self.sentinel, at))?;
-        let found = self.find(&target, &mut Trail::default())?;
+        let found = self.bracket(&target, &mut Trail::default())?;
         if found.succ != at {
             return Err(self.gap(self.link_report(found.pred), found.pred, at));
         }

@@ -1,11 +1,12 @@
-//! Models of the list: every interleaving of two or three threads that loom finds, on the
-//! production code.
+//! Loom models of the list: all interleavings of two or three threads, on the production code.
 //!
-//! Links are loom's atomics and a cell a unit watches the bytes, so that bytes read without the
-//! Acquire-Release pair that publishes them fail the model. Towers are at most two high. All actors
-//! are spawned threads. Each model names the planted bugs that turn it red.
+//! Links are loom's atomics. A loom cell for each unit watches the bytes: a read of bytes without
+//! the Acquire-Release pair that publishes them fails the model. Towers are at most two high. All
+//! actors are spawned threads. Each model names the planted bugs that turn it red.
 
 #![forbid(unsafe_code)]
+
+pub(crate) mod directory;
 
 use std::sync::Arc;
 
@@ -21,9 +22,10 @@ use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::tower_height::Towers;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::node_space::make_heads;
-use crate::memtable::skiplist::search::{List, Search, Trail};
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::splice::Trail;
 use crate::sync::model::{JoinHandle, check, spawn};
 
 const SECRET: Secret = Secret::from_seed(1);
@@ -77,7 +79,7 @@ impl Table {
     fn holds(&self, key: &[u8]) -> bool {
         let search = self.search();
         let bracket = search
-            .find(
+            .bracket(
                 &Target::new(&BYTEWISE, key, u64::MAX),
                 &mut Trail::default(),
             )
@@ -252,7 +254,7 @@ impl Table {
     /// Whether a search finds a key or reports damage, so that it does not call the key absent.
     fn admits(&self, key: &[u8]) -> bool {
         let search = self.search();
-        let found = search.find(
+        let found = search.bracket(
             &Target::new(&BYTEWISE, key, u64::MAX),
             &mut Trail::default(),
         );
@@ -405,7 +407,7 @@ fn loom_readers_report_no_damage() {
                 let first = search.next(search.sentinel).unwrap().unwrap();
                 search.next(first.node().offset()).unwrap();
                 search
-                    .find(&Target::extreme(Side::End), &mut Trail::default())
+                    .bracket(&Target::extreme(Side::End), &mut Trail::default())
                     .unwrap();
             })
         };
@@ -465,7 +467,7 @@ fn loom_replace_never_hides_a_key() {
         assert_eq!(table.rows(), rows, "the newest is the first of equals");
         let search = table.search();
         let around = search
-            .find(&Target::extreme(Side::Start), &mut Trail::default())
+            .bracket(&Target::extreme(Side::Start), &mut Trail::default())
             .unwrap();
         assert_eq!(around.entry.map(|entry| entry.node().revision()), Some(2));
     });

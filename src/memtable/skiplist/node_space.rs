@@ -36,7 +36,8 @@ impl NodeSpace {
     pub(super) fn take(
         view: &View<'_>,
         sub: &mut SubChunk,
-        (units, height): (u64, u32),
+        units: u64,
+        height: u32,
         (pred, succ): (u32, u32),
     ) -> Result<NodeSpace> {
         let mut space = NodeSpace {
@@ -78,7 +79,8 @@ impl NodeSpace {
         }
     }
 
-    /// Whether a node here shares none of these cache lines with `pred` and `succ`.
+    /// Whether a node here is in other cache lines than the words of `pred` and `succ` that
+    /// confirm its links.
     #[inline(always)]
     pub(super) fn fits(&self, pred: u32, succ: u32) -> bool {
         are_apart(pred, self.node(), succ)
@@ -103,8 +105,8 @@ impl NodeSpace {
         }
     }
 
-    /// Keeps a node that lost its compare-and-swap (LIST-4), unreadable until its next attempt:
-    /// the comparator may panic in the search before that (LIST-2).
+    /// Keeps a node that lost its compare-and-swap (INSERT-4), unreadable until its next attempt:
+    /// the comparator may panic in the search before that (INSERT-2).
     #[cold]
     #[inline(never)]
     pub(super) fn keep(&mut self, view: &View<'_>) -> Result<()> {
@@ -112,7 +114,7 @@ impl NodeSpace {
         Ok(())
     }
 
-    /// Gives the units back, zeroed (LIST-2).
+    /// Gives the units back, zeroed (INSERT-2).
     #[cold]
     #[inline(never)]
     pub(super) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {

@@ -14,7 +14,8 @@
 use crate::key::{Direction, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::directory::lookup::LeafSlot;
-use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::skiplist::bracket::Gap;
+use crate::memtable::skiplist::search::Search;
 use crate::prefetch::prefetch_lines;
 
 /// Neighbours at most this many arena units apart are adjacent: they were probably written one
@@ -86,7 +87,7 @@ impl ReadAhead {
 impl<'a> Search<'a> {
     /// The first entry at or after a position, where a scan begins. Prefetches the nodes that the
     /// directory names after it first.
-    pub(crate) fn find_ahead(
+    pub(crate) fn first_of_scan(
         &self,
         target: &Target<'_>,
         read_ahead: &mut ReadAhead,
@@ -95,7 +96,7 @@ impl<'a> Search<'a> {
         if let Some(hint) = &hint {
             self.start_at_place(read_ahead, hint.at, Direction::Forward);
         }
-        self.first_from(hint.as_ref(), target)
+        self.first_at_or_after_from(hint.as_ref(), target)
     }
 
     /// After a step from `at` to an adjacent `entry`, prefetches further in the same direction.

@@ -1,16 +1,22 @@
-//! Tests of inserts. Most lose the exchange of their link, as often as a test wants, on either side,
-//! and over damage between two attempts.
+//! Tests of the list: inserts, most of which lose their compare-and-swap, a given number of times,
+//! on either side, and with damage between two attempts; searches over damage.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
+
+mod directory;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use super::bracket::{Bracket, Gap};
+use super::find_many::find_many;
+use super::insert::KEPT_MAX;
 use super::inserter::Inserter;
-use super::list::{DuplicatePolicy, KEPT_MAX};
+use super::list::{DuplicatePolicy, List};
 use super::node_space::make_heads;
-use super::search::{List, Search};
-use super::steps::{BETWEEN, Step};
+use super::search::Search;
+use super::splice::Trail;
+use super::test_hooks::{BETWEEN, Step};
 
 use crate::comparator::BYTEWISE;
 use crate::error::{Corruption, Error, Result};
@@ -119,7 +125,7 @@ impl Table {
         let search = self.search();
         let target = Target::new(&BYTEWISE, key, SequenceNumber::MAX);
         let found = search
-            .find_at_or_after(&target)
+            .first_at_or_after(&target)
             .map_err(|gap| gap.corruption)?;
         let Some(entry) = found.filter(|entry| entry.key() == key) else {
             return Ok(false);
@@ -190,7 +196,7 @@ fn a_kept_node_among_versions_of_its_key() {
             let search = table.search();
             for (snapshot, found) in [(9, 7), (6, 5), (4, 3)] {
                 let target = Target::new(&BYTEWISE, VICTIM, snapshot);
-                let entry = search.find_at_or_after(&target).unwrap().unwrap();
+                let entry = search.first_at_or_after(&target).unwrap().unwrap();
                 assert_eq!(entry.version(), (VICTIM, found));
             }
         }
@@ -224,6 +230,85 @@ fn a_kept_node_meets_its_equal() {
         assert_eq!(late(&table, DuplicatePolicy::Replace).unwrap(), 1);
         let revisions: Vec<_> = table.rows().into_iter().map(|row| row.2).collect();
         assert_eq!(revisions, [0, 0, 1, 0, 0]);
+    }
+}
+
+/// Flips every bit of every key in turn: searches for many keys end where single searches end,
+/// in a bracket or a gap, and never in a wrong answer.
+#[test]
+fn many_searches_end_where_single_ones_end_also_over_damage() {
+    let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
+    let arena = Arena::new(1 << 20, 1 << 24, width, secret);
+    make_heads(&arena).unwrap();
+    let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
+    let list = list.with_directory();
+    let search = list.search(arena.view().unwrap(), &BYTEWISE);
+    let mut inserter = Inserter::default();
+    let keys: Vec<[u8; 8]> = (0..40u64)
+        .map(|n| (n * 0x0101_0204).to_be_bytes())
+        .collect();
+    for key in &keys {
+        let fields = Fields::new(1, Kind::PUT, key, b"v", None);
+        let placed = list
+            .insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject)
+            .unwrap();
+        list.link_tower(&search, &mut inserter, &fields, placed.tower);
+    }
+    let targets: Vec<_> = keys
+        .iter()
+        .map(|key| Target::new(&BYTEWISE, key, u64::MAX))
+        .collect();
+    let key_or_report = |outcome: Result<Bracket<'_>, Gap>| {
+        outcome
+            .map(|bracket| bracket.entry.map(|entry| entry.key().to_vec()))
+            .map_err(|gap| gap.corruption)
+    };
+    let answers = || {
+        let mut answers = vec![None; targets.len()];
+        find_many(&search, &targets, &mut |index, hint| {
+            let outcome = search.bracket_from(hint, &targets[index], &mut Trail::default());
+            let first = search
+                .first_at_or_after_from(hint, &targets[index])
+                .map_err(|gap| gap.corruption);
+            let outcome = key_or_report(outcome);
+            // A link alone may give the answer where no bracket does, and never another one.
+            let first = first.map(|entry| entry.map(|entry| entry.key().to_vec()));
+            assert!(
+                first == outcome || outcome.is_err() && first == Ok(Some(keys[index].to_vec()))
+            );
+            assert!(
+                answers[index].replace(outcome).is_none(),
+                "{index} was answered twice"
+            );
+        });
+        answers
+    };
+    let stride = if cfg!(debug_assertions) { 3 } else { 1 };
+    let mut at = search.sentinel;
+    while let Some(entry) = search.next(at).unwrap() {
+        at = entry.node().offset();
+        // The key starts 44 bytes after the node and is 8 long: two words hold it.
+        for (unit, bit) in
+            (0..2).flat_map(|word| (0..64).step_by(stride).map(move |bit| (at + 5 + word, bit)))
+        {
+            let word = search.view.word(unit).unwrap();
+            // ORDERING: Relaxed: one thread.
+            word.fetch_xor(1 << bit, Ordering::Relaxed);
+            for ((target, key), answer) in targets.iter().zip(&keys).zip(answers()) {
+                let answer = answer.unwrap();
+                assert_eq!(
+                    answer,
+                    key_or_report(search.bracket(target, &mut Trail::default())),
+                    "bit {bit} of {unit}"
+                );
+                assert!(
+                    !answer.is_ok_and(|found| found.as_deref() != Some(key)),
+                    "bit {bit} of {unit}"
+                );
+            }
+            // ORDERING: Relaxed: one thread.
+            word.fetch_xor(1 << bit, Ordering::Relaxed);
+        }
     }
 }
 
@@ -309,7 +394,7 @@ fn damaged(make: fn(List) -> List, hit: Hit, unit: i64, bit: u32) -> bool {
         );
     }
     let search = table.search();
-    let version = search.find_at_or_after(&Target::new(&BYTEWISE, VICTIM, 5));
+    let version = search.first_at_or_after(&Target::new(&BYTEWISE, VICTIM, 5));
     let found = version.map(|entry| entry.map(|entry| entry.version()));
     match (outcome.is_ok(), found) {
         (_, Err(_)) | (true, Ok(Some((VICTIM, 5)))) | (false, Ok(Some((b"z", 1)))) => {}

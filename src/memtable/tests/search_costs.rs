@@ -15,7 +15,7 @@ use crate::integrity::hash::splitmix;
 use crate::key::Target;
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::read::get::Lookup;
-use crate::memtable::skiplist::search::Trail;
+use crate::memtable::skiplist::splice::Trail;
 use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
 
@@ -64,7 +64,7 @@ fn nodes_per_get(table: &MemTable, keys: &[Vec<u8>]) -> f64 {
             "entry {sequence}"
         );
         let target = Target::new(&table.core().comparator, key, u64::MAX);
-        let entry = search.find(&target, &mut trail).unwrap().entry.unwrap();
+        let entry = search.bracket(&target, &mut trail).unwrap().entry.unwrap();
         assert_eq!((entry.key(), entry.node().sequence()), (&key[..], sequence));
     }
     f64::from(trail.nodes) / keys.len() as f64

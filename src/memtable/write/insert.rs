@@ -24,9 +24,11 @@ use crate::memtable::core::Core;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::shards::totals::Totals;
 use crate::memtable::shards::writer_shard::{Entered, WriterShard};
-use crate::memtable::skiplist::list::{DuplicatePolicy, Placement, Quick};
+use crate::memtable::skiplist::bracket::Bracket;
+use crate::memtable::skiplist::insert::{Placement, Quick};
+use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node_space::NodeSpace;
-use crate::memtable::skiplist::search::{Bracket, Search};
+use crate::memtable::skiplist::search::Search;
 use crate::tombstone::capacity::Load;
 
 /// The result of an insert.
@@ -123,9 +125,9 @@ fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<I
     let inserter = &mut entered.inside.inserter;
     // These two calls do what `find` does, without one more copy of its result.
     let target = search.target(write);
-    let bracket = match inserter.find_beside_last(&search, &target) {
+    let bracket = match inserter.bracket_beside_last(&search, &target) {
         Some(bracket) => bracket,
-        None => inserter.find_elsewhere(&search, &target)?,
+        None => inserter.bracket_elsewhere(&search, &target)?,
     };
     apply_point(core, entered, &search, write, &bracket)
 }

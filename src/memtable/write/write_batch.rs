@@ -26,10 +26,13 @@ use crate::memtable::arena::heads::Head;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
 use crate::memtable::shards::writer_shard::{Entered, WriterShard};
+use crate::memtable::skiplist::bracket::Bracket;
 use crate::memtable::skiplist::find_many::find_many;
+use crate::memtable::skiplist::insert::entry_bytes;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
-use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
+use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::splice::{Splice, Trail};
 use crate::memtable::write::insert::{Inserted, apply_any, apply_point, apply_range, enter};
 use crate::memtable::write::read_batch::{Take, Writes, check_read, load, miscounted, read_batch};
 use crate::tombstone::capacity::Load;
@@ -112,7 +115,7 @@ fn search_batch<'a>(
             return;
         };
         let mut splice = Splice::new(search.sentinel);
-        let fits = match search.find_by(hint, target, &mut Trail::from(&mut splice)) {
+        let fits = match search.bracket_from(hint, target, &mut Trail::from(&mut splice)) {
             Err(gap) => Err(gap.corruption.into()),
             Ok(bracket) => {
                 *slot = Some((splice, bracket));
@@ -142,7 +145,7 @@ fn search_near(
     let Some(mut last) = writes.next() else {
         return Ok((0, 0));
     };
-    let Some(bracket) = inserter.find_near(search, &search.target(last)) else {
+    let Some(bracket) = inserter.bracket_beside_last(search, &search.target(last)) else {
         return Ok((0, 0));
     };
     let inside = |write: &Fields<'_>| {
@@ -301,7 +304,7 @@ fn follows<'a>(
         }
         None => near == after.succ,
     };
-    is_certified && points.stands(after)
+    is_certified && points.is_unchanged(after)
 }
 
 /// Moves the writer to the place of an entry, and returns the bracket there. The bracket of the
@@ -316,12 +319,12 @@ fn arrive<'a>(
 ) -> Result<Bracket<'a>> {
     if let Some((way, bracket)) = way {
         inserter.follow(points, way);
-        if points.stands(bracket) {
+        if points.is_unchanged(bracket) {
             inserter.arrive();
             return Ok(*bracket);
         }
     }
-    inserter.find(points, write)
+    inserter.bracket(points, write)
 }
 
 /// The places of a batch's entries, as searched.

@@ -6,10 +6,6 @@
     reason = "a test that cannot continue panics"
 )]
 
-use super::discriminator::CODED;
-use super::inspect::{PageAt, PageState};
-use super::page::{COUNT, HEAD, LOCK, Page, SLOTS};
-
 use crate::comparator::BYTEWISE;
 use crate::integrity::digest::Width;
 use crate::integrity::hash::splitmix;
@@ -20,11 +16,15 @@ use crate::kind::Kind;
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::heads::Head;
+use crate::memtable::directory::discriminator::CODED;
+use crate::memtable::directory::inspect::{PageAt, PageState};
+use crate::memtable::directory::page::{COUNT, HEAD, LOCK, Page, SLOTS};
 use crate::memtable::skiplist::find_many::find_many;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::node_space::make_heads;
-use crate::memtable::skiplist::search::{List, Search, Trail};
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::splice::Trail;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 struct Table {
@@ -83,7 +83,7 @@ impl Table {
             .collect();
         let mut trail = Trail::default();
         for (target, (key, sequence)) in targets.iter().zip(entries) {
-            let entry = search.find(target, &mut trail).unwrap().entry;
+            let entry = search.bracket(target, &mut trail).unwrap().entry;
             let entry = entry.unwrap_or_else(|| panic!("{note}: {key:?}@{sequence} is not there"));
             assert_eq!(
                 (entry.key(), entry.node().sequence()),
@@ -93,7 +93,10 @@ impl Table {
         }
         let mut found = 0;
         find_many(&search, &targets, &mut |index, hint| {
-            let entry = search.first_by(hint, &targets[index]).unwrap().unwrap();
+            let entry = search
+                .first_at_or_after_from(hint, &targets[index])
+                .unwrap()
+                .unwrap();
             assert_eq!(
                 (entry.key(), entry.node().sequence()),
                 (&entries[index].0[..], entries[index].1),
@@ -304,7 +307,7 @@ fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
             table.put(&mut inserter, key, next.fetch_add(1, Ordering::Relaxed));
             table
                 .search()
-                .find_at_or_after(&Target::new(&BYTEWISE, key, u64::MAX))
+                .first_at_or_after(&Target::new(&BYTEWISE, key, u64::MAX))
                 .unwrap();
         }
         inserter.forgotten()
@@ -407,7 +410,7 @@ fn dearest(table: &Table, entries: &[(Vec<u8>, SequenceNumber)]) -> u32 {
     let nodes = entries.iter().map(|(key, sequence)| {
         let mut trail = Trail::default();
         search
-            .find(&Target::new(&BYTEWISE, key, *sequence), &mut trail)
+            .bracket(&Target::new(&BYTEWISE, key, *sequence), &mut trail)
             .unwrap();
         trail.nodes
     });
@@ -496,7 +499,7 @@ fn inspections_run_beside_writers() {
                     table.put(&mut writer.lock(), &key(n), n + 1);
                     table
                         .search()
-                        .find_at_or_after(&Target::new(&BYTEWISE, &key(n), u64::MAX))
+                        .first_at_or_after(&Target::new(&BYTEWISE, &key(n), u64::MAX))
                         .unwrap();
                 }
             });
@@ -546,7 +549,7 @@ fn slots_lead_around_a_broken_link() {
         // ORDERING: Relaxed: one thread.
         let before = link.fetch_xor(1, Ordering::Relaxed);
         let (key, sequence) = &entries[place];
-        let found = search.find(
+        let found = search.bracket(
             &Target::new(&BYTEWISE, key, *sequence),
             &mut Trail::default(),
         );

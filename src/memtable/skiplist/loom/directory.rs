@@ -17,10 +17,10 @@ use crate::memtable::arena::heads::Head;
 use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::directory::name::Named;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::link_tower::Tower;
+use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::node_space::make_heads;
-use crate::memtable::skiplist::search::{List, Search};
-use crate::memtable::skiplist::tower::Tower;
+use crate::memtable::skiplist::search::Search;
 use crate::sync::model::{JoinHandle, check, spawn};
 
 /// A list whose nodes are named one by one.
@@ -36,12 +36,12 @@ const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i", b
 const SHARED: &[&[u8]] = &[b"k1", b"k2", b"k3", b"k4", b"k5", b"k6", b"k7", b"l"];
 
 impl Table {
-    /// A table of the first keys, of which some have names.
+    /// A table of the first `count` keys; those at the places `named` have names.
     pub(crate) fn new(count: usize, named: &[usize]) -> Arc<Table> {
         Table::of(&KEYS[..count], named)
     }
 
-    /// A table of these keys, of which some have names.
+    /// A table of these keys; those at the places `named` have names.
     fn of(keys: &'static [&'static [u8]], named: &[usize]) -> Arc<Table> {
         let (width, secret) = (Width::new(0).unwrap(), Secret::from_seed(1));
         let arena = Arena::new(1 << 16, 1 << 16, width, secret);

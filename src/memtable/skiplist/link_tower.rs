@@ -15,7 +15,8 @@
 use crate::key::Target;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::links::EndKeys;
-use crate::memtable::skiplist::search::{Search, Splice};
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::splice::Splice;
 
 /// A published node whose higher levels are not linked yet.
 #[derive(Debug, Clone, Copy)]

@@ -18,56 +18,73 @@ use crate::memtable::arena::arena::View;
 use crate::memtable::arena::back_links::Doubt;
 use crate::memtable::arena::layout::HEIGHT_MAX;
 use crate::memtable::arena::node::bytes_of;
-use crate::memtable::skiplist::search::{Bracket, Checks, Gap, Progress, Search, Trail, Walk};
+use crate::memtable::skiplist::bracket::{Bracket, Gap};
+use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::splice::Trail;
+use crate::memtable::skiplist::tower_walk::{Checks, Progress, Walk};
 
 impl<'a> Search<'a> {
     /// The bracket around a position: verifies every key on the way, and steps over damaged nodes
     /// by their own links.
     #[cold]
     #[inline(never)]
-    pub(crate) fn find_carefully(
+    pub(crate) fn bracket_with_care(
         self,
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
         loop {
-            if let Some(found) = self.try_carefully(target, trail) {
-                return found;
+            let top = Walk {
+                level: HEIGHT_MAX as u32 - 1,
+                ..self.start()
+            };
+            let (walk, progress) = self.walk(top, 0, target, trail, Checks::StepOver);
+            let Walk { at, greater, .. } = walk;
+            if let Progress::Stopped(from) = progress {
+                return self.bracket_by_back_links(from, &walk, target);
             }
+            if walk.damaged_node != 0 {
+                return Err(self.gap(self.node_report(walk.damaged_node), at, greater));
+            }
+            return match self.certify(at, greater) {
+                Ok(bracket) => Ok(bracket),
+                // Another writer linked a node where the walk ended.
+                Err(Doubt::Changed) => continue,
+                Err(Doubt::Lost(_)) => self.bracket_by_back_links(at, &walk, target),
+                Err(Doubt::Damage) => Err(self.gap(self.bracket_report(at, greater), at, greater)),
+            };
         }
     }
 
-    /// One attempt of it. `None`: another writer linked a node where the walk ended.
-    fn try_carefully(
-        &self,
+    /// The bracket around a position, backward from `greater`: the level-0 link of `from` is broken
+    /// or lost (SEARCH-2).
+    #[cold]
+    fn bracket_by_back_links(
+        self,
+        from: u32,
+        walk: &Walk,
         target: &Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Option<Result<Bracket<'a>, Gap>> {
-        let top = Walk {
-            level: HEIGHT_MAX as u32 - 1,
-            ..self.start()
-        };
-        let (walk, progress) = self.walk((top, 0), target, trail, Checks::StepOver);
-        if let Progress::Stopped(from) = progress {
-            return Some(self.find_backwards(from, &walk, target));
+    ) -> Result<Bracket<'a>, Gap> {
+        let mut right = self.named_at_or_after(target, walk.greater);
+        loop {
+            let open = || Err(self.gap(self.link_report(from), walk.at, right));
+            let Some(left) = self.view.back_hint(right) else {
+                return open();
+            };
+            if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
+                return open();
+            }
+            let Ok(bracket) = self.certify(left, right) else {
+                return open();
+            };
+            let Some(node) = self.view.try_open(left) else {
+                return open();
+            };
+            if node.order(self.comparator, target).is_lt() {
+                return Ok(bracket);
+            }
+            right = left;
         }
-        if walk.damaged_node != 0 {
-            return Some(Err(self.gap(
-                self.node_report(walk.damaged_node),
-                walk.at,
-                walk.greater,
-            )));
-        }
-        Some(match self.try_certify(walk.at, walk.greater) {
-            Ok(bracket) => Ok(bracket),
-            Err(Doubt::Changed) => return None,
-            Err(Doubt::Lost(_)) => self.find_backwards(walk.at, &walk, target),
-            Err(Doubt::Damage) => Err(self.gap(
-                self.bracket_report(walk.at, walk.greater),
-                walk.at,
-                walk.greater,
-            )),
-        })
     }
 
     /// Makes a gap. Damage to the control block is reported instead of `corruption`.
@@ -101,38 +118,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The bracket around a position, backward from `greater`: the level-0 link of `from` is broken
-    /// or lost (SEARCH-2).
+    /// The report for a damaged node that a walk stepped over.
     #[cold]
-    fn find_backwards(
-        self,
-        from: u32,
-        walk: &Walk,
-        target: &Target<'_>,
-    ) -> Result<Bracket<'a>, Gap> {
-        let mut right = self.nearest_named(target, walk.greater);
-        loop {
-            let open = || Err(self.gap(self.link_report(from), walk.at, right));
-            let Some(left) = self.view.back_hint(right) else {
-                return open();
-            };
-            if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
-                return open();
-            }
-            let Ok(bracket) = self.try_certify(left, right) else {
-                return open();
-            };
-            let Some(node) = self.view.try_open(left) else {
-                return open();
-            };
-            if node.order(self.comparator, target).is_lt() {
-                return Ok(bracket);
-            }
-            right = left;
-        }
+    pub(crate) fn node_report(self, node: u32) -> Corruption {
+        self.verified(node)
+            .err()
+            .unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
     }
 
-    /// The report for a bracket that `try_certify` refused.
+    /// The report for a bracket that `certify` refused.
     #[cold]
     fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
         let checked = self

@@ -1,0 +1,110 @@
+//! The comparisons of an insert before its node is published: the entry with both neighbours, and
+//! the node with the caller's digest and fields (INSERT-3).
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use std::cmp;
+
+use crate::error::{Corruption, Place};
+use crate::integrity::digest::{Kvo, Protected};
+use crate::key::SequenceNumber;
+use crate::memtable::arena::arena::View;
+use crate::memtable::arena::encode::{Built, Fields};
+use crate::memtable::arena::links::EndKeys;
+use crate::memtable::arena::node::{Node, misplaced};
+use crate::memtable::skiplist::search::Search;
+
+/// Compares an entry again with one side of its bracket (INSERT-3): by whole keys, loaded again,
+/// without images. The side must be `expected`, and have another key if the link says so.
+#[inline(always)]
+pub(super) fn check_side(
+    search: &Search<'_>,
+    fields: &Fields<'_>,
+    revision: u32,
+    side: u32,
+    ends: EndKeys,
+    expected: cmp::Ordering,
+) -> Result<(), Corruption> {
+    let fits = |node: Node<'_>| {
+        let keys = search.comparator.compare(node.key(), fields.key);
+        let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
+        keys == expected || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected)
+    };
+    if side == search.sentinel || search.view.reload(side).is_some_and(fits) {
+        return Ok(());
+    }
+    Err(misplaced(side, fields.sequence))
+}
+
+/// Compares the fields that no digest of the caller covers, sequence number and lengths, with the
+/// arena's words, loaded again (INSERT-3).
+#[inline(always)]
+pub(super) fn check_built(
+    view: &View<'_>,
+    node: u32,
+    fields: &Fields<'_>,
+) -> Result<(), Corruption> {
+    if view.stored_fields(node) == Some((fields.lengths(), fields.sequence)) {
+        return Ok(());
+    }
+    Err(misplaced(node, fields.sequence))
+}
+
+/// Compares a node with the caller's buffers before it is published. K is compared even without a
+/// digest of the caller, because the tower's height depends on it.
+#[inline(always)]
+pub(super) fn check_claim(
+    view: &View<'_>,
+    built: &Built,
+    fields: &Fields<'_>,
+) -> Result<(), Corruption> {
+    if let Some(parts) = built.parts
+        && parts.key != fields.key_part
+    {
+        return Err(Corruption::new(Place::Entry, 0, parts.key, fields.key_part)
+            .with_sequence(fields.sequence));
+    }
+    match fields.caller_digest {
+        Some(caller_digest) => check_caller_digest(view, built, fields, caller_digest),
+        None => Ok(()),
+    }
+}
+
+/// Compares the caller's digest with K and V of the build, or with the node read back where these
+/// do not suffice.
+#[inline(always)]
+fn check_caller_digest(
+    view: &View<'_>,
+    built: &Built,
+    fields: &Fields<'_>,
+    caller_digest: Protected<Kvo>,
+) -> Result<(), Corruption> {
+    let sequence = fields.sequence;
+    let (there, stored_sequence) = match built.parts {
+        Some(parts) if built.agrees => (
+            Protected::of_parts(parts.key, parts.value, fields.kind),
+            sequence,
+        ),
+        _ => read_back(*view, built.offset)?,
+    };
+    if there == caller_digest && stored_sequence == sequence {
+        return Ok(());
+    }
+    let (found, expected) = (
+        there.with_sequence(stored_sequence),
+        caller_digest.with_sequence(sequence),
+    );
+    let report = Corruption::new(Place::Entry, 0, found.to_bits(), expected.to_bits());
+    Err(report.with_sequence(stored_sequence))
+}
+
+/// The digest of a node's bytes, and its sequence number.
+#[cold]
+#[inline(never)]
+fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumber), Corruption> {
+    let entry = view.open(node)?.verify(&view)?;
+    let sequence = entry.node().sequence();
+    Ok((entry.carried().without_sequence(sequence), sequence))
+}
