@@ -1,6 +1,6 @@
 //! Histories of concurrent calls on a table and on a set, recorded and checked for linearizability.
-//! Between 4 and 8 threads write batches of puts, deletes, merges and range deletions. They read
-//! single keys, many keys and ranges, now and at snapshots that they keep, while others switch,
+//! Between 4 and 8 threads, or 16, write batches of puts, deletes, merges and range deletions. They
+//! read single keys, many keys and ranges, now and at snapshots that they keep, while others switch,
 //! flush or freeze.
 //!
 //! Stores that break 1, 2 or 4 of their calls must be rejected (`broken`).
@@ -203,10 +203,15 @@ impl<S: Store> Caller<'_, S> {
     }
 }
 
+/// The number of threads of a history: half of the histories have 16.
+fn threads(rng: &mut Rng) -> u64 {
+    *rng.pick(&[4, 5, 6, 7, 8, 16, 16, 16, 16, 16])
+}
+
 /// The calls of several threads on a store, and at the end a scan of everything.
 fn history<S: Store>(store: &S, seed: u64) -> Vec<Recorded<Call>> {
     let mut rng = Rng::new(seed);
-    let threads = 4 + rng.below(5);
+    let threads = threads(&mut rng);
     // Some calls are recorded as two.
     let steps = (CALLS_MAX as u64 - 8) / (2 * threads);
     let (clock, values, all) = (Clock::default(), AtomicU64::new(1), Mutex::new(vec![]));
@@ -465,7 +470,8 @@ mod newest {
 
     use paranoid_memtable::{Directory, Error, Kind, MemTable, MemTableOptions};
 
-    use super::linearizable::{Clock, Recorded, Specification, linearize};
+    use super::linearizable::{CALLS_MAX, Clock, Recorded, Specification, linearize};
+    use super::threads;
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or};
 
     /// A key and a number.
@@ -537,7 +543,7 @@ mod newest {
 
     fn history(seed: u64) -> Vec<Recorded<Call>> {
         let mut rng = Rng::new(seed);
-        let threads = 4 + rng.below(5);
+        let threads = threads(&mut rng);
         let directory = *rng.pick(&[Directory::On, Directory::Off]);
         let options = MemTableOptions::builder().directory(directory);
         let table = MemTable::new(options.seed(seed).build().unwrap()).unwrap();
@@ -548,7 +554,8 @@ mod newest {
                 scope.spawn(move || {
                     let mut rng = Rng::new(scramble(seed ^ scramble(thread)));
                     let step = |n| clock.record(|| one_call(table, &mut rng, thread << 32 | n));
-                    let calls: Vec<_> = (0..12).map(step).collect();
+                    let steps = 12.min(CALLS_MAX as u64 / threads);
+                    let calls: Vec<_> = (0..steps).map(step).collect();
                     all.lock().unwrap().extend(calls);
                 });
             }

@@ -447,7 +447,7 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
-        ("src/", 19_800, 169),
+        ("src/", 20_400, 177),
         ("set/src/", 6_510, 43),
         ("sst/src/", 4_540, 30),
     ];
