@@ -9,6 +9,7 @@
 mod support;
 
 mod batch;
+mod batch_families;
 #[cfg(feature = "fault-injection")]
 mod corruption;
 mod debug_output;
