@@ -14,6 +14,8 @@ use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions};
 
 #[path = "shared/failure.rs"]
 mod failure;
+#[path = "shared/output.rs"]
+mod output;
 #[path = "shared/report.rs"]
 mod report;
 
@@ -31,7 +33,10 @@ const VICTIM: &str = "cherry";
 
 /// Flips one bit of a small table and shows what every call returns
 #[derive(Debug, Parser)]
-#[command(name = "flip_a_bit")]
+#[command(
+    name = "flip_a_bit",
+    after_help = "Exit code: 0 done; 2 it cannot be done"
+)]
 struct Arguments {
     /// Which bytes of the entry are damaged
     #[arg(value_enum, default_value = "value")]
@@ -88,6 +93,7 @@ fn fill() -> Result<MemTable, Error> {
     Ok(table)
 }
 
+/// Shows the effect of a flipped bit on every call.
 fn tell(region: Region, bit: usize) -> Result<(), Failure> {
     let table = fill().map_err(|error| Failure::of_table("filling the table", &error))?;
     say(format!(
@@ -110,6 +116,14 @@ fn tell(region: Region, bit: usize) -> Result<(), Failure> {
         return say(format!("{VICTIM} has no such bytes"));
     };
     let before = injector.bytes(piece);
+    let bits = before.len() * 8;
+    if bit >= bits {
+        let text = format!(
+            "there is no bit {bit}: the {region:?} has bits 0 to {}",
+            bits - 1
+        );
+        return Err(Failure::Cannot(text));
+    }
     injector.flip(piece, bit);
     say(format!(
         "\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:"
@@ -118,7 +132,17 @@ fn tell(region: Region, bit: usize) -> Result<(), Failure> {
     line("after", format!("{:02x?}", injector.bytes(piece)))?;
     say("\nEvery key answers, or says that it cannot know:")?;
     ask(&table)?;
-    say("\nA scan goes on after the damage:")?;
+    find(&table)?;
+    injector.undo();
+    say(format!(
+        "\nWith the bit flipped back, the scrub finds {} things.",
+        table.scrub(|_| {}).findings.len()
+    ))
+}
+
+/// Walks the damaged table, scrubs it, freezes it and salvages its entries.
+fn find(table: &MemTable) -> Result<(), Failure> {
+    say("\nA scan continues after the damage:")?;
     for entry in table.range(..) {
         match entry.and_then(|entry| {
             Ok((
@@ -146,12 +170,7 @@ fn tell(region: Region, bit: usize) -> Result<(), Failure> {
     for salvaged in &salvage.entries {
         line(&salvaged.entry.user_key().escape_ascii().to_string(), "")?;
     }
-    drop(salvage);
-    injector.undo();
-    say(format!(
-        "\nWith the bit flipped back, the scrub finds {} things.",
-        frozen.scrub(|_| {}).findings.len()
-    ))
+    Ok(())
 }
 
 fn main() -> ExitCode {

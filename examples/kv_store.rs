@@ -7,13 +7,12 @@
 //!   cargo run --release --example kv_store -- --dir DIR serve <COMMANDS      one line after the other
 //! ```
 //! It is written to be read. `store.rs` has the steps of an engine, `files.rs` the table files
-//! below the tables, `manifest.rs` the safe replacement of a file. Exit code 0: done; 2: it cannot
-//! be done.
+//! below the tables, `manifest.rs` the safe replacement of a file. Exit code 0: done; 1: done, but a
+//! key of a `get` has no value; 2: it cannot be done.
 
 #![forbid(unsafe_code)]
 
-use std::error::Error as StdError;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,10 +28,13 @@ use paranoid_set::{Durability, MergedEntry, View};
 mod files;
 #[path = "kv_store/manifest.rs"]
 mod manifest;
+#[path = "shared/output.rs"]
+mod output;
 #[path = "kv_store/store.rs"]
 mod store;
 
 use files::{Counters, Outcome};
+use output::{complain, print, with_causes};
 use store::{Base, Store, scan};
 
 /// A durable key-value store in one directory, on memtables, a journal and table files
@@ -41,10 +43,14 @@ use store::{Base, Store, scan};
 ///   put KEY VALUE    delete KEY    delete-range FROM TO    add KEY NUMBER
 ///   get KEY          scan [FROM [TO]]                      flush
 /// `serve` answers line N by rows `N KEY VALUE` and then `N ok`, or `N error: ..`. A line is
-/// durable once it is answered `ok`. After an error that says `read-only` the line may be there or
-/// not.
+/// durable once it is answered `ok`. A key without a value has no row. After an error that says
+/// `read-only` the line may be there or not.
 #[derive(Debug, Parser)]
-#[command(name = "kv_store", verbatim_doc_comment)]
+#[command(
+    name = "kv_store",
+    verbatim_doc_comment,
+    after_help = "Exit code: 0 done; 1 done, but a key of a `get` has no value; 2 it cannot be done"
+)]
 struct Arguments {
     /// Directory of the store (default: a new one in the temporary directory, which is removed)
     #[arg(long)]
@@ -66,23 +72,13 @@ struct Arguments {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    let Err(error) = run(&Arguments::parse()) else {
-        return ExitCode::SUCCESS;
-    };
-    eprintln!("error: {}", with_causes(&*error));
-    ExitCode::from(2)
+    run(&Arguments::parse()).unwrap_or_else(|error| {
+        complain(format_args!("error: {}", with_causes(&*error)));
+        ExitCode::from(2)
+    })
 }
 
-/// The text of an error and of its causes.
-fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
-}
-
-fn run(arguments: &Arguments) -> Outcome<()> {
+fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let temporary = std::env::temp_dir().join(format!("kv_store-{}", std::process::id()));
     let directory = arguments.dir.as_ref().unwrap_or(&temporary);
     let durability = if arguments.buffered {
@@ -92,9 +88,9 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     };
     let open = || Store::open(directory, arguments.write_buffer, durability);
     let done = match arguments.line.join(" ").as_str() {
-        "" => demonstrate(&open),
-        "serve" => serve(&open()?, arguments.threads),
-        line => execute(&open()?, line).map(|rows| rows.iter().for_each(|row| println!("{row}"))),
+        "" => demonstrate(&open).map(|()| ExitCode::SUCCESS),
+        "serve" => serve(&open()?, arguments.threads).map(|()| ExitCode::SUCCESS),
+        line => execute(&open()?, line).and_then(|found| show(&found)),
     };
     if arguments.dir.is_none() {
         let _ = std::fs::remove_dir_all(&temporary);
@@ -102,21 +98,43 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     done
 }
 
+/// What the reads of a line found.
+#[derive(Default)]
+struct Found {
+    rows: Vec<String>,
+    /// Keys without a value.
+    absent: Vec<String>,
+}
+
+/// Shows what was found. The exit code says whether every key has a value.
+fn show(found: &Found) -> Outcome<ExitCode> {
+    for row in &found.rows {
+        print(format_args!("{row}\n"))?;
+    }
+    for key in &found.absent {
+        complain(format_args!("{key}: not found"));
+    }
+    Ok(ExitCode::from(u8::from(!found.absent.is_empty())))
+}
+
 /// Executes the commands of a line: first all reads, then all writes as one batch.
-fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
+fn execute(store: &Store, line: &str) -> Outcome<Found> {
     let mut batch = WriteBatch::new();
-    let mut shown = vec![];
+    let mut found = Found::default();
     for command in line.split(';') {
         match command.split_whitespace().collect::<Vec<_>>()[..] {
             ["put", key, value] => batch.put(key, value)?,
             ["delete", key] => batch.delete(key)?,
             ["delete-range", from, to] => batch.delete_range(from, to)?,
             ["add", key, number] => batch.merge(key, number.parse::<i64>()?.to_string())?,
-            ["get", key] => shown.extend(store.get(key)?.as_ref().map(row).transpose()?),
+            ["get", key] => match store.get(key)? {
+                Some(entry) => found.rows.push(row(&entry)?),
+                None => found.absent.push(key.into()),
+            },
             ["scan", ref keys @ ..] if keys.len() <= 2 => {
                 let from = keys.first().map_or(Bound::Unbounded, Bound::Included);
                 let to = keys.get(1).map_or(Bound::Unbounded, Bound::Excluded);
-                shown.extend(rows(&store.view(), (from, to))?);
+                found.rows.extend(rows(&store.view(), (from, to))?);
             }
             ["flush"] => store.flush()?,
             [] => {}
@@ -126,7 +144,7 @@ fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
     if !batch.is_empty() {
         store.write(&batch)?;
     }
-    Ok(shown)
+    Ok(found)
 }
 
 /// The row of a key and its value.
@@ -155,11 +173,11 @@ fn serve(store: &Store, threads: u64) -> Outcome<()> {
             let Some((number, line)) = next else {
                 return Ok(());
             };
-            let rows = execute(store, &line?).map(|rows| [rows, vec!["ok".into()]].concat());
+            let rows = execute(store, &line?).map(|it| [it.rows, vec!["ok".into()]].concat());
             let rows =
                 rows.unwrap_or_else(|error| vec![format!("error: {}", with_causes(&*error))]);
             let answer: String = rows.iter().map(|row| format!("{number} {row}\n")).collect();
-            io::stdout().write_all(answer.as_bytes())?;
+            print(answer)?;
         }
     };
     thread::scope(|scope| {
@@ -185,8 +203,12 @@ fn demonstrate(open: &dyn Fn() -> paranoid_memtable::Result<Store>) -> Outcome<(
     }
     let then = rows(&store.view_at(&before)?, ..)?;
     drop((before, store));
-    let now = execute(&open()?, "scan")?;
-    println!("then   {}\nnow    {}", then.join(", "), now.join(", "));
+    let now = execute(&open()?, "scan")?.rows;
+    print(format_args!(
+        "then   {}\nnow    {}\n",
+        then.join(", "),
+        now.join(", ")
+    ))?;
     let agrees =
         now == ["apple red-9", "visits 50"] && then == ["apple green", "pear yellow", "visits 40"];
     if agrees {

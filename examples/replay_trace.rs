@@ -23,6 +23,8 @@ use paranoid_memtable::{Error, MemTable, MemTableOptions, ParanoidOptions};
 mod failure;
 #[path = "shared/figures.rs"]
 mod figures;
+#[path = "shared/output.rs"]
+mod output;
 #[path = "replay_trace/replay.rs"]
 mod replay;
 #[path = "shared/report.rs"]
@@ -38,7 +40,10 @@ use trace::Trace;
 
 /// Replays a block-I/O trace into a memtable and checks every read against a model
 #[derive(Debug, Parser)]
-#[command(name = "replay_trace")]
+#[command(
+    name = "replay_trace",
+    after_help = "Exit code: 0 every read was right; 1 something differs; 2 the work cannot be done"
+)]
 struct Arguments {
     /// Trace: CSV, or CSV packed by gzip, whose header names the columns op, size and lbn (default:
     /// a small sample)

@@ -4,8 +4,9 @@
 //! ```text
 //! cargo run --release --example stress -- [SECONDS] [SEED]
 //! ```
-//! `.ci/sanitizers` runs it under ThreadSanitizer. At the first error it panics with the seed.
-//! Otherwise it ends with one line of counts.
+//! `.ci/sanitizers` runs it under ThreadSanitizer. At the first error it ends and names the seed.
+//! Otherwise it ends with one line of counts. Exit code 0: everything was right; 1: something was
+//! not; 2: the counts cannot be written.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -13,6 +14,7 @@
 )]
 
 use std::error::Error as StdError;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -23,10 +25,18 @@ use paranoid_memtable::{
     DuplicatePolicy, Entry, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
 };
 
+#[path = "shared/output.rs"]
+mod output;
+
+use output::{complain, print, with_causes};
+
 /// Runs writers, readers and freezes at once, on entries whose keys and values check each other.
 /// Stops at the first error
 #[derive(Debug, Parser)]
-#[command(name = "stress")]
+#[command(
+    name = "stress",
+    after_help = "Exit code: 0 everything was right; 1 something was not; 2 the counts cannot be written"
+)]
 struct Arguments {
     /// How long tables are filled and read, one after the other
     #[arg(default_value_t = 5)]
@@ -270,20 +280,36 @@ fn run_round(seed: u64) -> Outcome<(u64, u64)> {
     Ok((found, reads))
 }
 
-fn main() -> Outcome<()> {
+fn main() -> ExitCode {
     sigpipe::reset();
-    let Arguments { seconds, mut seed } = Arguments::parse();
+    let Arguments { seconds, seed } = Arguments::parse();
     let begin = Instant::now();
     let (mut rounds, mut entries, mut reads) = (0u64, 0, 0);
     while rounds == 0 || begin.elapsed() < Duration::from_secs(seconds) {
-        let (written, read) = run_round(seed).map_err(|error| format!("seed {seed}: {error}"))?;
+        let seed = seed.wrapping_add(rounds);
+        match run_round(seed) {
+            Ok((written, read)) => {
+                entries += written;
+                reads += read;
+            }
+            Err(error) => {
+                complain(format_args!(
+                    "stress: seed {seed}: {}",
+                    with_causes(&*error)
+                ));
+                return ExitCode::from(1);
+            }
+        }
         rounds += 1;
-        entries += written;
-        reads += read;
-        seed += 1;
     }
-    println!(
-        "stress: {rounds} tables, {entries} entries, {reads} reads, nothing lost, torn or out of order"
-    );
-    Ok(())
+    let printed = print(format_args!(
+        "stress: {rounds} tables, {entries} entries, {reads} reads, nothing lost, torn or out of order\n"
+    ));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(format_args!("stress: {error}"));
+            ExitCode::from(2)
+        }
+    }
 }

@@ -28,12 +28,16 @@
 //! # What it costs
 //!
 //! - **Memory.** An entry takes some 50 bytes beside its key and value; 66 with 8 protection bytes,
-//!   the default. Nothing is freed before the whole table is dropped, not even an entry that a
-//!   newer one replaced. The first entry of a table of the default size maps 64 MiB of address
-//!   space; the system backs the pages as they are touched.
+//!   the default: a link of 8 bytes, a header of 28, two digests of 8, the directory's 2 (filled in
+//!   order) to 13 (at random), and what rounds the sum to 8. Nothing is freed before the whole
+//!   table is dropped, not even an entry that a newer one replaced. A table of up to 32 KiB is on
+//!   the heap. A larger one maps the size of its write buffer in address space; the system backs
+//!   pages as they are touched.
 //! - **Time.** A lookup reads a few cache lines that are not in the cache, as in any ordered map of
 //!   this size, and some hundred instructions more to verify what it found. `BTreeMap` scans
-//!   faster, and the radix tree of artmap finds absent keys faster: see [`guide::performance`].
+//!   faster, and the radix tree of artmap finds absent keys faster: see [`guide::performance`]. In
+//!   a clone of the repository, `cargo bench` measures single operations, and the example
+//!   `db_bench` runs the command lines of RocksDB's program of that name.
 //! - **Deletes are entries.** A delete is written as a tombstone and takes memory. Reads apply it;
 //!   only a flush can leave out what it hides.
 //! - **Errors are values.** Each call that reads memory returns a `Result`, because memory may be
@@ -76,6 +80,10 @@
 //! Keys and values are any `impl AsRef<[u8]>`: strings, arrays, vectors. Any number of threads may
 //! call all methods of a table at once; share it by reference, or clone the handle.
 //!
+//! No call is `async`. Reads and writes touch memory alone, and wait at most for the system to back
+//! a page. A freeze waits for running writes, and a flush for its sink; a scrub and a salvage read
+//! the whole table.
+//!
 //! The life of a table has three parts. While it is *mutable*, it takes writes.
 //! [`MemTable::freeze`] ends that: it waits for writers that are inside, refuses later ones with
 //! [`Error::Frozen`], seals counts and sums of all entries, and returns an [`ImmutableMemTable`].
@@ -98,11 +106,44 @@
 //! | check blocks of table files | [`ChecksumKind`] and [`integrity::BlockChecks`] |
 //! | cut range deletes into fragments | [`tombstone`] |
 //! | get events of damage, freezes and flushes | the feature `tracing` |
+//! | call from async code, export metrics | the documentation of `paranoid-set`, which says how long each call waits |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
 //! The [`guide`] has a page each about the commit protocol, compaction, options, errors, faults,
 //! misuse, performance, coming from another map, and engines that use this table in place of their
 //! own.
+//!
+//! # Features and platforms
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `bytes` | pinned values and entries as `bytes::Bytes`, without a copy |
+//! | `serde` | [`ChecksumKind`] as its name |
+//! | `tracing`, also of `paranoid-set` | events: damage, freezes and flushes; of a set stalls and stops |
+//! | `fault-injection`, also of `paranoid-set` | the module `fault`, which breaks memory: for tests only |
+//! | `lz4`, `snappy`, `zstd` of `paranoid-sst` | compressed blocks, written and read |
+//!
+//! | platform | tested |
+//! | --- | --- |
+//! | Linux on x86-64 | everything: the suite, sanitizers, Miri |
+//! | Linux on aarch64; on s390x, which is big-endian | unit tests and parts of the suite, emulated |
+//! | Windows and macOS; Linux on 32-bit x86 and Arm; WASI, without `paranoid-sst` | compiled without warnings, not run |
+//!
+//! No feature is on by default. The packages need Rust 1.89 and the standard library. Only on Linux
+//! does [`MemTable::try_reserve`] back memory, and do large tables ask for huge pages.
+//!
+//! # Stability
+//!
+//! - The three packages have one version number, and follow semantic versioning: before 1.0 a
+//!   break of the public API raises the minor number. `paranoid-set` requires exactly its version
+//!   of this crate, so update both together.
+//! - A table exists in memory alone: nothing of its bytes is stored.
+//! - A [`WriteBatch`] has RocksDB's encoding, and the numbers of [`ChecksumKind`] never change.
+//! - A file of `FileJournal` has a version. Another version is refused with `NotSupported`, and the
+//!   file stays as it is. So before an update that changes the version, flush everything with the
+//!   old program. CHANGELOG.md names such an update.
+//! - Files of `paranoid-sst` are RocksDB's, in the format version that the options name.
+//! - The texts of errors and of `{:?}` may change; match on variants and fields.
 //!
 //! # How far to trust it
 //!

@@ -67,6 +67,13 @@ pub(crate) struct Work {
     pub(crate) steps: u64,
 }
 
+impl Work {
+    /// The sum of the times inside each `put`, to three digits.
+    pub(crate) fn inside_puts(&self) -> Duration {
+        Duration::from_secs_f64(self.puts.mean() * self.puts.len() as f64 / 1e9)
+    }
+}
+
 /// The sequence number of a path.
 pub(crate) fn sequence(index: usize) -> u64 {
     index as u64 + 1

@@ -39,6 +39,7 @@ use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
 use crate::files::{Counters, TableFile, number_of, path_of, sources};
 use crate::manifest::{Directory, Manifest, io_error};
+use crate::output::complain;
 
 /// The store merges its files if there are more than this.
 const FILES_MAX: usize = 6;
@@ -236,7 +237,9 @@ impl Engine {
             ..
         } in &replayed.findings
         {
-            eprintln!("journal: {error}; {cut_bytes} bytes are cut off ({reason:?})");
+            complain(format_args!(
+                "journal: {error}; {cut_bytes} bytes are cut off ({reason:?})"
+            ));
         }
         Ok(Engine::Open { set, flusher })
     }
@@ -262,7 +265,7 @@ impl Files {
         });
         // A merge that fails loses nothing: the old files stay.
         self.merge(set)
-            .unwrap_or_else(|error| eprintln!("merge: {error}"));
+            .unwrap_or_else(|error| complain(format_args!("merge: {error}")));
         // A file that cannot be removed now is removed later.
         let _ = self.remove_unnamed();
         installed

@@ -1,9 +1,9 @@
 //! Reasons for which an example stops: it cannot do its work, or it found a difference.
 
-use std::error::Error;
 use std::fmt;
-use std::io::{self, Write};
 use std::process::ExitCode;
+
+use crate::output::{Unwritten, complain, with_causes};
 
 /// The reason for the end of a run.
 #[derive(Debug)]
@@ -18,10 +18,7 @@ impl Failure {
     /// Makes the failure for a call of the table. Damage counts as a difference, any other error as
     /// work that cannot be done.
     pub(crate) fn of_table(what: impl fmt::Display, error: &paranoid_memtable::Error) -> Failure {
-        let causes = std::iter::successors(error.source(), |&error| error.source());
-        let text = causes.fold(format!("{what}: {error}"), |text, cause| {
-            format!("{text}: {cause}")
-        });
+        let text = format!("{what}: {}", with_causes(error));
         if error.corruption().is_some() {
             Failure::Differs(text)
         } else {
@@ -35,8 +32,13 @@ impl Failure {
             Failure::Cannot(text) => ("error", text, 2),
             Failure::Differs(text) => ("DIFFERENCE", text, 1),
         };
-        // If the device of standard error is full too, the exit code is the only message.
-        let _ = writeln!(io::stderr(), "{what}: {text}");
+        complain(format_args!("{what}: {text}"));
         ExitCode::from(code)
+    }
+}
+
+impl From<Unwritten> for Failure {
+    fn from(error: Unwritten) -> Failure {
+        Failure::Cannot(error.to_string())
     }
 }

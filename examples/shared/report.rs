@@ -1,11 +1,11 @@
 //! The lines of a report: on standard output, as wide as the terminal.
 
 use std::fmt;
-use std::io::{self, Write};
 
 use console::Term;
 
 use crate::failure::Failure;
+use crate::output::print;
 
 /// Narrowest column of text.
 const ROOM_MIN: usize = 16;
@@ -23,14 +23,13 @@ pub(crate) fn line(name: &str, text: impl fmt::Display) -> Result<(), Failure> {
 }
 
 /// Writes a text in lines of the terminal's width (80 columns without a terminal). The first line
-/// begins with `head`, the others with `margin`. A full device is an error; `println!` would panic.
+/// begins with `head`, the others with `margin`.
 fn write(head: &str, margin: &str, text: &str) -> Result<(), Failure> {
     let columns = usize::from(Term::stdout().size().1);
     let (mut head, mut rest) = (head, text);
     loop {
         let part = &rest[..fitting(rest, columns.saturating_sub(head.len()).max(ROOM_MIN))];
-        writeln!(io::stdout(), "{}", format!("{head}{part}").trim_end())
-            .map_err(|error| Failure::Cannot(format!("writing the report: {error}")))?;
+        print(format_args!("{}\n", format!("{head}{part}").trim_end()))?;
         (head, rest) = (margin, rest[part.len()..].trim_start());
         if rest.is_empty() {
             return Ok(());

@@ -180,6 +180,86 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # From async code
+//!
+//! No call is `async`, and none is interrupted when the task that made it is dropped. A set, a view
+//! and a snapshot can be moved between threads and kept across an `.await`. The calls block the
+//! thread as follows:
+//!
+//! | call | it waits for |
+//! | --- | --- |
+//! | [`view`](MemTableSet::view), [`snapshot`](MemTableSet::snapshot), [`stats`](MemTableSet::stats), reads of tables | no write and no file; while a switch or an install replaces the tables, for its end |
+//! | a write without a journal | the writes with earlier numbers, which only touch memory |
+//! | with [`Durability::Queued`] | the same; now and then a write of the journal, or a new file of it |
+//! | with `Buffered` | one write of a file |
+//! | with `Synced` | one sync of the device, which serves all that wait |
+//! | any write while the tables are full | a flush, at most until its [`deadline`](WriteOptions::deadline) or for [`stall_timeout`](SetOptionsBuilder::stall_timeout), ten seconds by default; a deadline that is over refuses it at once |
+//! | [`switch`](MemTableSet::switch), [`flush_and_wait`](MemTableSet::flush_and_wait) | a flush, at most for `stall_timeout` |
+//! | [`FileJournal::open`], [`replay`](MemTableSet::replay), the passes of a [`FlushJob`], [`Compaction`], a drop of a [`FlushThread`], reads of the engine's files | files, as long as they take |
+//!
+//! So a task may read tables, and write without a journal and with a deadline that is over. All
+//! else belongs to a thread that may block:
+//!
+//! ```text
+//! let (handle, durable) = (set.clone(), Durability::Synced);
+//! let last = tokio::task::spawn_blocking(move || handle.write_with(&batch, durable)).await??;
+//! ```
+//! Batches that wait at the same time share one sync. So many blocking threads, or one that takes
+//! batches from a channel and joins them, cost the device the same.
+//!
+//! ```
+//! use paranoid_set::{FlushJob, MemTableSet, Snapshot, View};
+//! fn moves_into_a_task<T: Send>() {}
+//! moves_into_a_task::<(MemTableSet<()>, View<()>, Snapshot, FlushJob<()>)>();
+//! ```
+//!
+//! # Metrics
+//!
+//! Gauges are in [`stats`](MemTableSet::stats), whose cost grows with the number of tables and not
+//! of entries; a scrape calls it. Counters come from events, which a [`Listener`] adds up. The
+//! feature `tracing` sends the same stalls and stops, and the tables' damage, freezes and flushes,
+//! to a subscriber.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use paranoid_set::{Listener, MemTableSet, SetEvent, SetOptions};
+//! #[derive(Default)]
+//! struct Counters {
+//!     stalled_micros: AtomicU64,
+//!     flushed_tables: AtomicU64,
+//!     stops: AtomicU64,
+//! }
+//! impl Listener for Counters {
+//!     fn event(&self, event: &SetEvent) {
+//!         let (counter, more) = match event {
+//!             SetEvent::StallEnded { waited, .. } => (&self.stalled_micros, waited.as_micros() as u64),
+//!             SetEvent::FlushEnded { installed, .. } => (&self.flushed_tables, *installed),
+//!             SetEvent::Stopped { .. } => (&self.stops, 1),
+//!             _ => return,
+//!         };
+//!         counter.fetch_add(more, Ordering::Relaxed);
+//!     }
+//! }
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let counters = Arc::new(Counters::default());
+//! let set = MemTableSet::open(SetOptions::builder().listener(counters.clone()).build()?, ())?;
+//! set.put("apple", "red")?;
+//! let stats = set.stats();
+//! let page = [
+//!     ("memtable_entries", stats.entries),
+//!     ("memtable_bytes", stats.allocated_bytes),
+//!     ("memtable_unflushed_tables", stats.tables), // near the maximum, writers will wait
+//!     ("memtable_pinned_seconds", stats.pinned_for.unwrap_or_default().as_secs()), // a forgotten view
+//!     ("memtable_stalled_micros_total", counters.stalled_micros.load(Ordering::Relaxed)),
+//!     ("memtable_flushed_tables_total", counters.flushed_tables.load(Ordering::Relaxed)),
+//!     ("memtable_stops_total", counters.stops.load(Ordering::Relaxed)), // no more writes are taken
+//! ];
+//! let text: String = page.iter().map(|(name, value)| format!("{name} {value}\n")).collect();
+//! assert!(text.starts_with("memtable_entries 1\n"));
+//! # Ok(()) }
+//! ```
+//!
 //! # What to do on an error
 //!
 //! | error | what it means | what to do |

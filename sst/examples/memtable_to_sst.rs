@@ -4,9 +4,9 @@
 //!
 //! In a directory, each path is a key, and the beginning of the file its value. In a block-I/O
 //! trace (CSV; the fields of a line are split at commas), a line's last field is the key, and the
-//! line its value. Without a source, the program reads the Rust toolchain.
+//! line its value. Without a source, the program reads the Rust toolchain. Exit code 0: all of it
+//! agrees; 2: something differs, or the work cannot be done.
 
-use std::error::Error as StdError;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -14,22 +14,31 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use paranoid_memtable::flush::Versions;
 use paranoid_memtable::{ChecksumKind, ImmutableMemTable, MemTable, MemTableOptions};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, Written};
+
+#[path = "../../examples/shared/output.rs"]
+mod output;
+
+use output::{complain, print, with_causes};
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Flushes a memtable to a file that RocksDB opens, and proves that the file holds it.
 #[derive(Parser)]
+#[command(
+    after_help = "Exit code: 0 all of it agrees; 2 something differs, or the work cannot be done"
+)]
 struct Arguments {
     /// A directory, or a trace.
     source: Option<PathBuf>,
     /// The file to write. Default: one in the temporary directory, which is removed.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Checksum of the blocks: none, crc32c, xxhash, xxhash64, xxh3.
-    #[arg(long, default_value = "xxh3")]
+    /// Checksum of the blocks.
+    #[arg(long, default_value = "xxh3", value_parser = PossibleValuesParser::new(CHECKSUMS).try_map(|name| name.parse::<ChecksumKind>()))]
     checksum: ChecksumKind,
     /// RocksDB's format version, 2 to 6.
     #[arg(long, default_value_t = 5)]
@@ -38,6 +47,9 @@ struct Arguments {
     #[arg(long, default_value_t = 200_000)]
     max_entries: u64,
 }
+
+/// The kinds of checksums that RocksDB knows.
+const CHECKSUMS: [&str; 5] = ["none", "crc32c", "xxhash", "xxhash64", "xxh3"];
 
 /// Longest part of a file that becomes its value.
 const VALUE_LEN_MAX: u64 = 1024;
@@ -53,13 +65,17 @@ fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
             if table.len() as u64 >= max {
                 return Ok(());
             }
-            let (path, kind) = (entry.path(), entry.file_type()?);
+            let path = entry.path();
+            let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+            let kind = entry.file_type().map_err(failed)?;
             let mut value = vec![];
             if kind.is_dir() {
                 left.push(path.clone());
             } else if let Some(file) = kind.is_file().then(|| fs::File::open(&path).ok()).flatten()
             {
-                file.take(VALUE_LEN_MAX).read_to_end(&mut value)?;
+                file.take(VALUE_LEN_MAX)
+                    .read_to_end(&mut value)
+                    .map_err(failed)?;
             }
             let key = path.strip_prefix(root)?.as_os_str().as_encoded_bytes();
             table.put(table.len() as u64 + 1, key, &value)?;
@@ -70,8 +86,9 @@ fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
 
 /// Puts every line of a trace.
 fn put_trace(table: &MemTable, trace: &Path, max: u64) -> Anything<()> {
-    for line in BufReader::new(fs::File::open(trace)?).split(b'\n') {
-        let line = line?;
+    let failed = |error: std::io::Error| format!("{}: {error}", trace.display());
+    for line in BufReader::new(fs::File::open(trace).map_err(failed)?).split(b'\n') {
+        let line = line.map_err(failed)?;
         if table.len() as u64 >= max {
             break;
         }
@@ -85,7 +102,8 @@ fn put_trace(table: &MemTable, trace: &Path, max: u64) -> Anything<()> {
 fn toolchain() -> Anything<PathBuf> {
     let output = Command::new("rustc")
         .args(["--print", "sysroot"])
-        .output()?;
+        .output()
+        .map_err(|error| format!("rustc: {error}"))?;
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
@@ -127,6 +145,12 @@ fn speed(bytes: u64, since: Instant) -> String {
 }
 
 fn run(arguments: &Arguments) -> Anything<()> {
+    let new = || {
+        SortedTableOptions::builder()
+            .checksum(arguments.checksum)
+            .format_version(arguments.format_version)
+    };
+    let (quick, verified) = (new().verify_after_write(false).build()?, new().build()?);
     let source = arguments.source.clone().map_or_else(toolchain, Ok)?;
     let table = MemTable::new(MemTableOptions::default())?;
     let start = Instant::now();
@@ -135,59 +159,53 @@ fn run(arguments: &Arguments) -> Anything<()> {
         false => put_trace(&table, &source, arguments.max_entries)?,
     }
     let (entries, bytes) = (table.len(), table.stats().data_bytes);
-    println!("source          {}", source.display());
-    println!(
-        "memtable        {entries} entries, {bytes} bytes: {}",
+    print(format_args!("source          {}\n", source.display()))?;
+    print(format_args!(
+        "memtable        {entries} entries, {bytes} bytes: {}\n",
         speed(bytes, start)
-    );
+    ))?;
     let frozen: ImmutableMemTable = table.freeze()?;
     let folder = tempfile::tempdir()?;
     let path = arguments
         .out
         .clone()
         .unwrap_or_else(|| folder.path().join("000001.sst"));
-    let new = || {
-        SortedTableOptions::builder()
-            .checksum(arguments.checksum)
-            .format_version(arguments.format_version)
-    };
     let start = Instant::now();
-    write(
-        &frozen,
-        &folder.path().join("000000.sst"),
-        new().verify_after_write(false).build()?,
-    )?;
-    println!("flush           {}", speed(bytes, start));
+    write(&frozen, &folder.path().join("000000.sst"), quick)?;
+    print(format_args!("flush           {}\n", speed(bytes, start)))?;
     let start = Instant::now();
-    let written = write(&frozen, &path, new().build()?)?;
-    println!("and read back   {}", speed(bytes, start));
-    println!(
-        "file            {}, {} bytes",
+    let written = write(&frozen, &path, verified)?;
+    print(format_args!("and read back   {}\n", speed(bytes, start)))?;
+    print(format_args!(
+        "file            {}, {} bytes\n",
         written.path.display(),
         written.file_size
-    );
-    println!(
-        "  data blocks   {} in {} bytes",
+    ))?;
+    print(format_args!(
+        "  data blocks   {} in {} bytes\n",
         written.data_blocks, written.data_size
-    );
-    println!("  filter        {} bytes", written.filter_size);
-    println!("  index         {} bytes", written.index_size);
+    ))?;
+    print(format_args!(
+        "  filter        {} bytes\n",
+        written.filter_size
+    ))?;
+    print(format_args!(
+        "  index         {} bytes\n",
+        written.index_size
+    ))?;
     let start = Instant::now();
     let file = SortedTable::open(&path)?;
     let report = file.verify()?;
-    println!("verify          {}", speed(report.file_size, start));
-    println!("{} entries equal to the memtable", compare(&frozen, &file)?);
-    println!("All of it agrees.");
+    print(format_args!(
+        "verify          {}\n",
+        speed(report.file_size, start)
+    ))?;
+    print(format_args!(
+        "{} entries equal to the memtable\n",
+        compare(&frozen, &file)?
+    ))?;
+    print("All of it agrees.\n")?;
     Ok(())
-}
-
-/// The text of an error and of its causes.
-fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 fn main() -> ExitCode {
@@ -195,7 +213,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memtable_to_sst: {}", with_causes(&*error));
+            complain(format_args!("memtable_to_sst: {}", with_causes(&*error)));
             ExitCode::from(2)
         }
     }

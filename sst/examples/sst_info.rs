@@ -2,19 +2,28 @@
 //! `cargo run --release -p paranoid-sst --example sst_info -- FILE.. [--scan]`.
 //!
 //! Verifies each file first. A single file is shown whole. Several files, or the files of a folder,
-//! have a line each, and a summary at the end. The exit code is 0 if all are intact, 1 if one is
-//! damaged, 2 if one cannot be read.
+//! have a line each, and a summary at the end. Exit code 0: all are intact; 1: one is damaged; 2:
+//! one cannot be read, or the output cannot be written.
 
-use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use paranoid_sst::{BlockKind, Error, SortedTable};
 
+#[path = "../../examples/shared/output.rs"]
+mod output;
+
+use output::{Unwritten, complain, print, with_causes};
+
+type Anything<T> = Result<T, Box<dyn std::error::Error>>;
+
 /// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry.
 /// Several files get a line each.
 #[derive(Parser)]
+#[command(
+    after_help = "Exit code: 0 all are intact; 1 one is damaged; 2 one cannot be read, or the output not written"
+)]
 struct Arguments {
     /// Files of RocksDB or LevelDB; a folder means the .sst and .ldb files in it
     #[arg(required = true)]
@@ -24,66 +33,91 @@ struct Arguments {
     scan: bool,
 }
 
-fn show(file: &Path, arguments: &Arguments) -> Result<(), Error> {
+fn show(file: &Path, arguments: &Arguments) -> Anything<()> {
     let table = SortedTable::open(file)?;
     let report = table.verify()?;
     let footer = table.footer();
-    println!(
-        "file             {} ({} bytes)",
+    print(format_args!(
+        "file             {} ({} bytes)\n",
         file.display(),
         report.file_size
-    );
-    println!(
-        "format           {}, checksum {}",
+    ))?;
+    print(format_args!(
+        "format           {}, checksum {}\n",
         format_of(&table),
         footer.checks().kind()
-    );
-    println!(
-        "entries          {} in {} data blocks",
+    ))?;
+    print(format_args!(
+        "entries          {} in {} data blocks\n",
         report.entries, report.data_blocks
-    );
-    println!("range deletions  {}", report.range_deletions);
+    ))?;
+    print(format_args!(
+        "range deletions  {}\n",
+        report.range_deletions
+    ))?;
     if let Some((low, high)) = report.sequences {
-        println!("sequences        {low} to {high}");
+        print(format_args!("sequences        {low} to {high}\n"))?;
     }
-    println!("padding          {} bytes", report.unaccounted_bytes);
-    println!("\nblock              offset       size");
-    println!("{:<16} {:>8} {:>10}", "Data", 0, report.data_size);
+    print(format_args!(
+        "padding          {} bytes\n",
+        report.unaccounted_bytes
+    ))?;
+    print("\nblock              offset       size\n")?;
+    print(format_args!(
+        "{:<16} {:>8} {:>10}\n",
+        "Data", 0, report.data_size
+    ))?;
     for (kind, handle) in table.blocks() {
-        println!(
-            "{:<16} {:>8} {:>10}",
+        print(format_args!(
+            "{:<16} {:>8} {:>10}\n",
             format!("{kind:?}"),
             handle.offset,
             handle.size
-        );
+        ))?;
     }
-    println!("\nproperties");
+    print("\nproperties\n")?;
     for (name, value) in table.properties().iter() {
         let name = String::from_utf8_lossy(name);
-        match table
-            .properties()
-            .number(&name)
-            .filter(|_| !value.iter().all(u8::is_ascii_graphic))
-        {
-            Some(number) => println!("  {name} = {number}"),
-            None => println!("  {name} = {}", value.escape_ascii()),
+        let number = table.properties().number(&name);
+        match number.filter(|_| !is_text(&name, value)) {
+            Some(number) => print(format_args!("  {name} = {number}\n"))?,
+            None => print(format_args!("  {name} = {}\n", value.escape_ascii()))?,
         }
     }
     for (start, end, sequence) in table.range_tombstones() {
-        println!(
-            "range [{}, {}) @ {sequence}",
+        print(format_args!(
+            "range [{}, {}) @ {sequence}\n",
             start.escape_ascii(),
             end.escape_ascii()
-        );
+        ))?;
     }
     if arguments.scan {
         scan(&table)?;
     }
     if !table.blocks().any(|(kind, _)| kind == BlockKind::Filter) {
-        println!("no filter");
+        print("no filter\n")?;
     }
-    println!("The file is ok.");
+    print("The file is ok.\n")?;
     Ok(())
+}
+
+/// Whether a property is a text. A number below 128 is one byte, and may look like a letter: only
+/// the name tells the two apart.
+fn is_text(name: &str, value: &[u8]) -> bool {
+    const ENDS: [&str; 8] = [
+        "name",
+        "identity",
+        "comparator",
+        "operator",
+        "policy",
+        "filtering",
+        "compression",
+        "collectors",
+    ];
+    match name.strip_prefix("rocksdb.") {
+        Some(name) => ENDS.iter().any(|end| name.ends_with(end)),
+        None => value.iter().all(u8::is_ascii_graphic),
+    }
 }
 
 /// The name of a file's format. RocksDB's own files of version 0 have properties, LevelDB's have
@@ -95,12 +129,15 @@ fn format_of(table: &SortedTable) -> String {
     }
 }
 
-fn scan(table: &SortedTable) -> Result<(), Error> {
+fn scan(table: &SortedTable) -> Anything<()> {
     let mut cursor = table.cursor();
     cursor.first()?;
     while let Some(entry) = cursor.entry() {
         let (key, value) = (entry.user_key.escape_ascii(), entry.value.escape_ascii());
-        println!("{key} @ {} {:?} => {value}", entry.sequence, entry.kind);
+        print(format_args!(
+            "{key} @ {} {:?} => {value}\n",
+            entry.sequence, entry.kind
+        ))?;
         cursor.next()?;
     }
     Ok(())
@@ -126,7 +163,7 @@ fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// Writes a line for each file and a summary. Returns the exit code.
-fn list(files: &[PathBuf]) -> u8 {
+fn list(files: &[PathBuf]) -> Result<u8, Unwritten> {
     let (mut intact, mut damaged, mut unread, mut entries) = (0, 0, 0, 0);
     for file in files {
         match SortedTable::open(file).and_then(|table| Ok((table.verify()?, table))) {
@@ -139,74 +176,66 @@ fn list(files: &[PathBuf]) -> u8 {
                     .get("rocksdb.compression")
                     .unwrap_or_default();
                 let (points, ranges) = (report.entries, report.range_deletions);
-                print!(
+                print(format_args!(
                     "ok            {}: {} bytes, {format}, ",
                     file.display(),
                     report.file_size
-                );
-                println!(
-                    "{} {points} entries, {ranges} range deletions",
+                ))?;
+                print(format_args!(
+                    "{} {points} entries, {ranges} range deletions\n",
                     compression.escape_ascii()
-                );
+                ))?;
             }
             Err(error) => {
                 let is_damage = error.corruption().is_some();
                 *if is_damage { &mut damaged } else { &mut unread } += 1;
-                println!(
-                    "{} {}",
+                print(format_args!(
+                    "{} {}\n",
                     if is_damage {
                         "DAMAGED      "
                     } else {
                         "not read     "
                     },
                     with_causes(&error)
-                );
+                ))?;
             }
         }
     }
-    println!(
-        "{} files: {intact} intact with {entries} entries, {damaged} damaged, {unread} not read",
+    print(format_args!(
+        "{} files: {intact} intact with {entries} entries, {damaged} damaged, {unread} not read\n",
         files.len()
-    );
-    match (damaged, unread) {
+    ))?;
+    Ok(match (damaged, unread) {
         (0, 0) => 0,
         (0, _) => 2,
         _ => 1,
-    }
+    })
 }
 
-/// The text of an error and of its causes.
-fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
-}
-
-fn main() -> ExitCode {
-    sigpipe::reset();
-    let arguments = Arguments::parse();
+fn run(arguments: &Arguments) -> Anything<u8> {
     let mut files = vec![];
     for path in &arguments.files {
-        match files_of(path) {
-            Ok(more) => files.extend(more),
-            Err(error) => {
-                eprintln!("sst_info: {}: {}", path.display(), with_causes(&error));
-                return ExitCode::from(2);
-            }
-        }
+        let found = files_of(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        files.extend(found);
     }
     if let ([file], [path]) = (&files[..], &arguments.files[..])
         && file == path
     {
-        return match show(file, &arguments) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("sst_info: {}", with_causes(&error));
-                ExitCode::from(if error.corruption().is_some() { 1 } else { 2 })
-            }
-        };
+        show(file, arguments)?;
+        return Ok(0);
     }
-    ExitCode::from(list(&files))
+    Ok(list(&files)?)
+}
+
+fn main() -> ExitCode {
+    sigpipe::reset();
+    match run(&Arguments::parse()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            complain(format_args!("sst_info: {}", with_causes(&*error)));
+            let error = error.downcast_ref::<Error>();
+            let is_damaged = error.is_some_and(|error| error.corruption().is_some());
+            ExitCode::from(if is_damaged { 1 } else { 2 })
+        }
+    }
 }

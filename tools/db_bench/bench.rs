@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 
 use crate::failure::Failure;
 use crate::fills::Twister;
+use crate::output::print;
 use crate::settings::Settings;
 use crate::tables::{Db, Session};
 
@@ -159,7 +160,7 @@ pub(crate) fn run(
     // ORDERING: Relaxed: the threads are joined.
     let range_deletes = shared.range_deletes.load(Ordering::Relaxed);
     if range_deletes > 0 {
-        println!("Number of range deletions: {range_deletes}");
+        print(format_args!("Number of range deletions: {range_deletes}\n"))?;
     }
     all.ok_or_else(|| Failure::Cannot("a benchmark without threads".into()))
 }

@@ -10,6 +10,7 @@
 //! * Refused: the flag has no meaning for a set of tables in memory, and is refused by name.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// The kind of value that a flag takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -656,6 +657,16 @@ impl Flags {
         }
     }
 
+    /// A number in a range.
+    pub(crate) fn count_in(&self, name: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
+        match self.count(name, *range.start())? {
+            number if number > *range.end() => {
+                Err(format!("--{name}: {number} is more than {}", range.end()))
+            }
+            number => Ok(number),
+        }
+    }
+
     /// A number; `num` replaces a negative one.
     pub(crate) fn count_or_num(&self, name: &str) -> Result<u64, String> {
         u64::try_from(self.number(name)).or_else(|_| self.count("num", 1))
@@ -689,6 +700,9 @@ pub(crate) fn help() -> String {
     text.push_str(&format!(
         "\nBenchmarks without --benchmarks: {DEFAULT_BENCHMARKS}\n"
     ));
+    text.push_str(
+        "\nExit code: 0 it ran; 1 memory or journal is damaged; 2 the command cannot be run\n",
+    );
     text
 }
 

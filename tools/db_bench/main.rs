@@ -28,6 +28,8 @@ mod failure;
 mod fills;
 mod flags;
 mod journal;
+#[path = "../../examples/shared/output.rs"]
+mod output;
 mod reads;
 mod settings;
 mod tables;
@@ -39,23 +41,24 @@ use bench::{Measured, Repeats, Work};
 use failure::Failure;
 use flags::Flags;
 use journal::Journal;
+use output::{complain, print};
 use settings::{Journaling, Settings, Start};
 use tables::Db;
 
 fn main() -> ExitCode {
     sigpipe::reset();
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if words
+    let asks_for_help = words
         .iter()
-        .any(|word| matches!(word.trim_start_matches('-'), "help" | "h"))
-    {
-        print!("{}", flags::help());
-        return ExitCode::SUCCESS;
-    }
-    match Flags::parse(&words)
-        .map_err(Failure::Cannot)
-        .and_then(|flags| run(&flags))
-    {
+        .any(|word| matches!(word.trim_start_matches('-'), "help" | "h"));
+    let done = if asks_for_help {
+        print(flags::help()).map_err(Failure::from)
+    } else {
+        Flags::parse(&words)
+            .map_err(Failure::Cannot)
+            .and_then(|flags| run(&flags))
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -64,17 +67,19 @@ fn main() -> ExitCode {
 fn run(flags: &Flags) -> Result<(), Failure> {
     let settings = Settings::of(flags)?;
     let entries = plan(&settings)?;
-    settings.notes.iter().for_each(|note| println!("{note}"));
-    introduce(&settings);
+    for note in &settings.notes {
+        print(format_args!("{note}\n"))?;
+    }
+    introduce(&settings)?;
     let pool = fills::pool(settings.value_size.max(fills::LARGE_VALUE));
     let mut db = open(&settings, settings.start)?;
     let mut threads_before = 0;
     for entry in entries {
         if entry.benchmark.ground == Ground::Fresh && settings.start == Start::Existing {
-            println!(
-                "{:<12} : skipped (--use_existing_db is true)",
+            print(format_args!(
+                "{:<12} : skipped (--use_existing_db is true)\n",
                 entry.benchmark.name
-            );
+            ))?;
             continue;
         }
         if entry.benchmark.writes() && settings.journaling == Journaling::ReadOnly {
@@ -90,7 +95,10 @@ fn run(flags: &Flags) -> Result<(), Failure> {
             drop(db);
             db = open(&settings, Start::Empty)?;
         }
-        println!("DB path: [{}]", settings.directory.display());
+        print(format_args!(
+            "DB path: [{}]\n",
+            settings.directory.display()
+        ))?;
         repeat(&settings, &entry, &db, &pool, &mut threads_before)?;
     }
     Ok(())
@@ -114,21 +122,23 @@ fn repeat(
         return run().map(drop);
     }
     if *warm_ups > 0 {
-        println!("Warming up benchmark by running {warm_ups} times");
+        print(format_args!(
+            "Warming up benchmark by running {warm_ups} times\n"
+        ))?;
     }
     for _ in 0..*warm_ups {
-        print!("{}", run()?.report(benchmark.name));
+        print(run()?.report(benchmark.name))?;
     }
     if *runs > 1 {
-        println!("Running benchmark for {runs} times");
+        print(format_args!("Running benchmark for {runs} times\n"))?;
     }
     let mut repeats = Repeats::default();
     for _ in 0..*runs {
         let stats = run()?;
-        print!("{}", stats.report(benchmark.name));
-        print!("{}", repeats.add(&stats, benchmark.name, settings.shown));
+        print(stats.report(benchmark.name))?;
+        print(repeats.add(&stats, benchmark.name, settings.shown))?;
     }
-    print!("{}", repeats.finish(benchmark.name, settings.shown));
+    print(repeats.finish(benchmark.name, settings.shown))?;
     Ok(())
 }
 
@@ -171,17 +181,17 @@ fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Fai
         ))),
         Some(replayed) => {
             let elapsed = started.elapsed().as_secs_f64();
-            eprintln!(
+            complain(format_args!(
                 "replayed {} batches of {} in {elapsed:.3} s",
                 replayed.batches,
                 path.display()
-            );
+            ));
             if replayed.torn > 0 {
-                eprintln!(
+                complain(format_args!(
                     "warning: {} ends in the middle of a record: the last {} bytes are left out",
                     path.display(),
                     replayed.torn
-                );
+                ));
             }
             Ok(Some(replayed))
         }
@@ -207,27 +217,31 @@ fn progress(steps: u64) -> ProgressBar {
     bar
 }
 
-fn introduce(settings: &Settings) {
+fn introduce(settings: &Settings) -> Result<(), Failure> {
     let keys = settings.keys;
     let entry = (keys.key_size + settings.value_size) as f64;
     let per_prefix = settings.extent.num.checked_div(keys.prefixes).unwrap_or(0);
     let raw = entry * settings.extent.num as f64 / 1_048_576.0;
-    println!("Keys:       {} bytes each", keys.key_size);
-    println!("Values:     {} bytes each", settings.value_size);
-    println!("Entries:    {}", settings.extent.num);
-    println!("Prefix:    {} bytes", keys.prefix_size);
-    println!("Keys per prefix:    {per_prefix}");
-    println!("RawSize:    {raw:.1} MB (estimated)");
-    println!("Compression: NoCompression");
-    println!("Memtablerep: SkipList");
-    println!(
-        "Protection: {} bytes",
+    print(format_args!("Keys:       {} bytes each\n", keys.key_size))?;
+    print(format_args!(
+        "Values:     {} bytes each\n",
+        settings.value_size
+    ))?;
+    print(format_args!("Entries:    {}\n", settings.extent.num))?;
+    print(format_args!("Prefix:    {} bytes\n", keys.prefix_size))?;
+    print(format_args!("Keys per prefix:    {per_prefix}\n"))?;
+    print(format_args!("RawSize:    {raw:.1} MB (estimated)\n"))?;
+    print("Compression: NoCompression\n")?;
+    print("Memtablerep: SkipList\n")?;
+    print(format_args!(
+        "Protection: {} bytes\n",
         settings.table.paranoid().protection_bytes()
-    );
+    ))?;
     if cfg!(debug_assertions) {
-        println!("WARNING: Assertions are enabled; benchmarks unnecessarily slow");
+        print("WARNING: Assertions are enabled; benchmarks unnecessarily slow\n")?;
     }
-    println!("------------------------------------------------");
+    print("------------------------------------------------\n")?;
+    Ok(())
 }
 
 // The benchmarks by name, and how often each one runs.

@@ -9,6 +9,7 @@ use paranoid_memtable::{ChecksumKind, Entry, Error, Lookup, ValueRef};
 use crate::bench::{Histogram, Thread, Until};
 use crate::failure::Failure;
 use crate::fills::write_beside_readers;
+use crate::output::print;
 use crate::tables::{Held, Version};
 
 fn of_read(error: Error) -> Failure {
@@ -219,16 +220,16 @@ pub(crate) fn approximate_stats(thread: &mut Thread<'_>) -> Result<(), Failure> 
         counts.add(count);
         thread.finished(1);
     }
-    println!(
-        "\nReported entry count stats (expected {width}):\n{}",
+    print(format_args!(
+        "\nReported entry count stats (expected {width}):\n{}\n",
         counts.render()
-    );
+    ))?;
     Ok(())
 }
 
 /// Prints the content of the tables, and the counters of reads.
 pub(crate) fn stats(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    print!("{}", thread.shared.db.describe());
+    print(thread.shared.db.describe())?;
     Ok(())
 }
 

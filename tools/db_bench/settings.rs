@@ -12,6 +12,15 @@ use crate::flags::{Flags, ONE_REPRESENTATION};
 use crate::journal::Sync;
 use crate::tables::{WriteOrder, Writing};
 
+/// Most threads of a benchmark.
+const THREADS_MAX: u64 = 1 << 12;
+/// Most bytes of a key, the limit of a table.
+const KEY_SIZE_MAX: u64 = (1 << 24) - 1;
+/// Most bytes of a value or a block: a record of the journal holds no more.
+const BYTES_MAX: u64 = 1 << 30;
+/// Most entries of a batch.
+const BATCH_SIZE_MAX: u64 = 1 << 24;
+
 /// Range deletes among the puts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeDeletes {
@@ -98,7 +107,7 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn of(flags: &Flags) -> Result<Settings, Failure> {
         let size =
-            |name: &str, least: u64| usize_of(flags.count(name, least).map_err(Failure::Cannot)?);
+            |name: &str, range| usize_of(flags.count_in(name, range).map_err(Failure::Cannot)?);
         let num = flags.count("num", 1).map_err(Failure::Cannot)?;
         let or_num = |name: &str| flags.count_or_num(name).map_err(Failure::Cannot);
         let (seed, mut notes) = seed(flags);
@@ -119,16 +128,16 @@ impl Settings {
                 deletes: or_num("deletes")?,
                 duration: flags.count("duration", 0).map_err(Failure::Cannot)?,
             },
-            threads: size("threads", 1)?,
+            threads: size("threads", 1..=THREADS_MAX)?,
             seed,
             keys: KeyShape {
-                key_size: size("key_size", 1)?,
-                prefix_size: size("prefix_size", 0)?,
+                key_size: size("key_size", 1..=KEY_SIZE_MAX)?,
+                prefix_size: size("prefix_size", 0..=KEY_SIZE_MAX)?,
                 prefixes,
             },
-            value_size: size("value_size", 0)?,
-            batch_size: size("batch_size", 1)?,
-            block_size: size("block_size", 1)?,
+            value_size: size("value_size", 0..=BYTES_MAX)?,
+            batch_size: size("batch_size", 1..=BATCH_SIZE_MAX)?,
+            block_size: size("block_size", 1..=BYTES_MAX)?,
             checksum_bytes: flags
                 .count("checksum_mebibytes", 1)
                 .map_err(Failure::Cannot)?

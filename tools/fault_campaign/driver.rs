@@ -13,7 +13,11 @@ use crate::damage::plan::{Area, Kind, Rng};
 use crate::damage::stretch::Outcome;
 use crate::damage::trial::Verdict;
 use crate::notes::Notes;
+use crate::output::{Unwritten, complain, print};
 use crate::{Mode, Options, Stage, stages};
+
+/// A result whose error may have any cause.
+pub(crate) type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Faults that one worker process runs.
 const RANGE: u64 = 4000;
@@ -26,11 +30,11 @@ fn stage_of(stages: &[Stage], number: u64) -> &Stage {
 }
 
 /// A worker: runs a range of faults, one line each.
-pub(crate) fn work(options: &Options, from: u64, to: u64) {
+pub(crate) fn work(options: &Options, from: u64, to: u64) -> Anything<()> {
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         std::panic::set_hook(Box::new(|_| {}));
     }
-    let stages = stages(options).unwrap();
+    let stages = stages(options)?;
     let mut out = std::io::stdout().lock();
     let mut next = from;
     while next < to {
@@ -45,7 +49,7 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) {
                 // The campaign ends a worker that sends no report.
                 let _ = writeln!(out, "{}", line.encode()).and_then(|()| out.flush());
             };
-            stage.run_stretches(number..end, report).unwrap();
+            stage.run_stretches(number..end, report)?;
             next = end;
             continue;
         }
@@ -59,31 +63,32 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) {
             .and_then(|()| out.flush())
             .is_err()
         {
-            return;
+            break;
         }
     }
+    Ok(())
 }
 
 /// Runs all faults in worker processes.
-pub(crate) fn campaign(options: &Options) -> Report {
-    let stages = stages(options).unwrap();
+pub(crate) fn campaign(options: &Options) -> Anything<Report> {
+    let stages = stages(options)?;
     let total = stages.last().map_or(0, |stage| stage.first + stage.count);
     let mut report = Report::new(options, &stages);
     for stage in &stages {
-        report.control(&stage.control().unwrap());
+        report.control(&stage.control()?);
     }
     let bits = stages
         .iter()
         .filter(|stage| !matches!(stage.mode, Mode::Random | Mode::Stretches))
         .map(|stage| stage.count)
         .sum::<u64>();
-    eprintln!(
+    complain(format_args!(
         "{bits} bits in turn, {} random faults, {} workers",
         total - bits,
         options.workers
-    );
+    ));
     let mut done = vec![false; total as usize];
-    let notes = options.notes.as_ref().map(|path| {
+    let open = |path| {
         let found = |line: Line| {
             if let Some(done) = done.get_mut(line.number as usize)
                 && !std::mem::replace(done, true)
@@ -91,12 +96,9 @@ pub(crate) fn campaign(options: &Options) -> Report {
                 report.add(&line);
             }
         };
-        let notes = Notes::open(path, &options.words, total, found);
-        notes.unwrap_or_else(|message| {
-            eprintln!("fault_campaign: {message}");
-            std::process::exit(1)
-        })
-    });
+        Notes::open(path, &options.words, total, found)
+    };
+    let notes = options.notes.as_deref().map(open).transpose()?;
     let ranges = Arc::new(Mutex::new(ranges_of(&done)));
     let (lines, results) = channel();
     let threads: Vec<_> = (0..options.workers)
@@ -116,11 +118,11 @@ pub(crate) fn campaign(options: &Options) -> Report {
         .collect();
     drop(lines);
     let known = done.iter().filter(|done| **done).count() as u64;
-    collect(&mut report, &results, (known, total), notes);
+    collect(&mut report, &results, (known, total), notes)?;
     for thread in threads {
         thread.join().unwrap();
     }
-    report
+    Ok(report)
 }
 
 /// What has no result yet, in ranges for one worker each. They are shuffled: the results of a
@@ -143,31 +145,33 @@ fn collect(
     results: &Receiver<Line>,
     (known, total): (u64, u64),
     mut notes: Option<Notes>,
-) {
+) -> Anything<()> {
     let started = Instant::now();
     let mut shown = started;
     let total = total - known;
     for (done, line) in results.iter().enumerate() {
         report.add(&line);
-        notes.iter_mut().for_each(|notes| notes.add(&line));
+        notes.iter_mut().try_for_each(|notes| notes.add(&line))?;
         if shown.elapsed() > Duration::from_secs(2) {
             shown = Instant::now();
-            notes.iter_mut().for_each(Notes::flush);
+            notes.iter_mut().try_for_each(Notes::flush)?;
             let (done, spent) = (done as f64 + 1.0, started.elapsed().as_secs_f64());
             let left = spent * (total as f64 - done) / done;
-            eprint!(
+            let _ = write!(
+                std::io::stderr(),
                 "\r{:5.1} %  {left:5.0} s to go  {} ",
                 100.0 * done / total as f64,
                 report.summary()
             );
         }
     }
-    notes.iter_mut().for_each(Notes::flush);
-    eprintln!(
+    notes.iter_mut().try_for_each(Notes::flush)?;
+    complain(format_args!(
         "\r{total} faults in {:.0} s{:60}",
         started.elapsed().as_secs_f64(),
         ""
-    );
+    ));
+    Ok(())
 }
 
 /// Runs a range in workers. If a fault ends or hangs its worker, a new worker continues with the
@@ -514,52 +518,52 @@ impl Report {
         fatal == 0 && (lax || silent + self.all.spread == 0)
     }
 
-    pub(crate) fn print(&self, options: &Options) {
-        println!(
-            "protection {}, checksum_on_seek {:?}, order checks {}, filters and index {:?}, seed {}; bytes of the {}-entry table",
+    pub(crate) fn print(&self, options: &Options) -> Result<(), Unwritten> {
+        print(format_args!(
+            "protection {}, checksum_on_seek {:?}, order checks {}, filters and index {:?}, seed {}; bytes of the {}-entry table\n",
             options.protection,
             options.on_seek,
             options.order_checks,
             options.accelerators,
             options.seed,
             self.entries
-        );
-        self.print_regions();
+        ))?;
+        self.print_regions()?;
         let covered: usize = self.bytes.values().sum();
-        println!(
-            "bytes covered {covered}, excluded {} (locks, counters, hints, options)",
+        print(format_args!(
+            "bytes covered {covered}, excluded {} (locks, counters, hints, options)\n",
             self.excluded
-        );
-        self.print_cells();
+        ))?;
+        self.print_cells()?;
         if self.all.fronts > 0 {
-            println!(
-                "accepted: {} faults in entries after which the key in front answered as well (never after one flipped bit)",
+            print(format_args!(
+                "accepted: {} faults in entries after which the key in front answered as well (never after one flipped bit)\n",
                 self.all.fronts
-            );
+            ))?;
         }
         if let Some(tally) = self.admitted() {
-            println!(
-                "accepted: {tally} wrong answers after two places at once, one of them by a lost write"
-            );
+            print(format_args!(
+                "accepted: {tally} wrong answers after two places at once, one of them by a lost write\n"
+            ))?;
         }
         for (width, (faults, silent)) in &self.widths {
-            println!(
-                "accepted: {silent} wrong answers to {faults} faults at {width} protection bytes"
-            );
+            print(format_args!(
+                "accepted: {silent} wrong answers to {faults} faults at {width} protection bytes\n"
+            ))?;
         }
         if options.protection < 8 {
-            self.print_rates(options.protection);
+            self.print_rates(options.protection)?;
         }
         for example in &self.examples {
-            println!("  {example}");
+            print(format_args!("  {example}\n"))?;
         }
         if self.controls_failed > 0 {
-            println!(
-                "undamaged tables that reported something: {}",
+            print(format_args!(
+                "undamaged tables that reported something: {}\n",
                 self.controls_failed
-            );
+            ))?;
         }
-        println!("{}", self.summary());
+        print(format_args!("{}\n", self.summary()))
     }
 
     /// Wrong answers after two faults at once, if there are any.
@@ -572,9 +576,9 @@ impl Report {
         (sum > 0).then_some(sum)
     }
 
-    fn print_regions(&self) {
-        println!(
-            "{:<26}{:>8}{:>9}{:>9}{:>9}{:>8}{:>7}{:>6}{:>8}{:>7}{:>10}",
+    fn print_regions(&self) -> Result<(), Unwritten> {
+        print(format_args!(
+            "{:<26}{:>8}{:>9}{:>9}{:>9}{:>8}{:>7}{:>6}{:>8}{:>7}{:>10}\n",
             "region",
             "bytes",
             "faults",
@@ -586,7 +590,7 @@ impl Report {
             "spread",
             "front",
             "most keys"
-        );
+        ))?;
         for (area, tally) in &self.areas {
             let [correct, detected, silent, crash, hang, _] = tally.classes;
             let faults: u64 = tally.classes.iter().sum();
@@ -595,44 +599,46 @@ impl Report {
                 .get(area)
                 .map_or(String::from("-"), ToString::to_string);
             let (spread, front, most) = (tally.spread, tally.fronts, tally.keys_most);
-            println!(
-                "{area:<26}{bytes:>8}{faults:>9}{correct:>9}{detected:>9}{silent:>8}{crash:>7}{hang:>6}{spread:>8}{front:>7}{most:>10}"
-            );
+            print(format_args!(
+                "{area:<26}{bytes:>8}{faults:>9}{correct:>9}{detected:>9}{silent:>8}{crash:>7}{hang:>6}{spread:>8}{front:>7}{most:>10}\n"
+            ))?;
         }
+        Ok(())
     }
 
     /// Prints random faults by region and kind, and the smallest number of them.
-    fn print_cells(&self) {
-        print!("{:<26}", "random faults");
-        Kind::ALL
-            .iter()
-            .for_each(|kind| print!("{:>13}", kind.name()));
-        println!();
+    fn print_cells(&self) -> Result<(), Unwritten> {
+        print(format_args!("{:<26}", "random faults"))?;
+        for kind in Kind::ALL {
+            print(format_args!("{:>13}", kind.name()))?;
+        }
+        print("\n")?;
         for area in self.areas.keys() {
-            print!("{area:<26}");
+            print(format_args!("{area:<26}"))?;
             for kind in Kind::ALL {
                 let cell = self.cells.get(&(area.clone(), kind.name().to_string()));
                 let text = cell.map_or(String::from("-"), |cell| {
                     (cell.faults[0] + cell.faults[1]).to_string()
                 });
-                print!("{text:>13}");
+                print(format_args!("{text:>13}"))?;
             }
-            println!();
+            print("\n")?;
         }
         let sum = |cell: &Cell| cell.faults[0] + cell.faults[1];
         let total: u64 = self.cells.values().map(sum).sum();
         if let Some(((area, kind), least)) = self.cells.iter().min_by_key(|(_, cell)| sum(cell)) {
             let [off, on] = least.faults;
-            println!(
-                "random faults {total}; fewest in a region and kind: {} ({area}, {kind}; {off} with checksum_on_seek off, {on} on)",
+            print(format_args!(
+                "random faults {total}; fewest in a region and kind: {} ({area}, {kind}; {off} with checksum_on_seek off, {on} on)\n",
                 off + on
-            );
+            ))?;
         }
+        Ok(())
     }
 
     /// Compares the number of silent faults in entry bytes with the number that follows from the
     /// width of the digests.
-    fn print_rates(&self, protection: u8) {
+    fn print_rates(&self, protection: u8) -> Result<(), Unwritten> {
         let own = ["header", "key", "value", "digests"];
         let entry = |area: &&String| own.iter().any(|name| area.ends_with(&format!(" {name}")));
         let tallies = self
@@ -647,9 +653,9 @@ impl Report {
             )
         });
         let expected = 2f64.powi(-8 * i32::from(protection));
-        println!(
-            "entry bytes: silent rate {:.2e} ({silent} of {faults}), expected about {expected:.2e} a digest",
+        print(format_args!(
+            "entry bytes: silent rate {:.2e} ({silent} of {faults}), expected about {expected:.2e} a digest\n",
             silent as f64 / (faults as f64).max(1.0)
-        );
+        ))
     }
 }

@@ -6,7 +6,8 @@
 //! ```
 //! Faults are numbered. Worker processes run ranges of them and report each one. A crash, or 30
 //! seconds without a report, counts for the fault that was run, and another worker continues after
-//! it. A failure is printed with the command that runs the fault again.
+//! it. A failure is printed with the command that runs the fault again. Exit code 0: nothing went
+//! wrong; 1: something did; 2: the campaign cannot be run.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +17,8 @@
 
 mod notes;
 mod driver;
+#[path = "../../examples/shared/output.rs"]
+mod output;
 mod stretches;
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;
@@ -25,7 +28,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Parser, ValueEnum};
 use paranoid_memtable::fault::FaultInjector;
 use paranoid_memtable::{DuplicatePolicy, Error};
@@ -35,29 +38,38 @@ use damage::plan::{Area, Kind, Map, Rng};
 use damage::stretch::{Outcome, each_stretch};
 use damage::trial::Verdict;
 use damage::{Case, Frozen, History, run_case};
+use output::{complain, with_causes};
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    let options = Options::parse();
+    run(&Options::parse()).unwrap_or_else(|error| {
+        complain(format_args!("fault_campaign: {}", with_causes(&*error)));
+        ExitCode::from(2)
+    })
+}
+
+fn run(options: &Options) -> driver::Anything<ExitCode> {
     if let Some((from, to)) = options.range {
-        driver::work(&options, from, to);
-        return ExitCode::SUCCESS;
+        driver::work(options, from, to)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let report = driver::campaign(&options);
-    report.print(&options);
-    if report.acceptable(&options) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    let report = driver::campaign(options)?;
+    report.print(options)?;
+    Ok(ExitCode::from(u8::from(!report.acceptable(options))))
 }
 
 // The command line and its options.
 
+/// Most faults of a campaign.
+const FAULTS_MAX: u64 = 1 << 32;
+
 /// Damages every byte of a memtable, or loses a write to it, and checks the answers of every public
 /// function.
 #[derive(Debug, Parser)]
-#[command(name = "fault_campaign")]
+#[command(
+    name = "fault_campaign",
+    after_help = "Exit code: 0 nothing went wrong; 1 something did; 2 the campaign cannot be run"
+)]
 struct Arguments {
     /// A table of 24 entries, some minutes at most
     #[arg(long)]
@@ -82,15 +94,15 @@ struct Arguments {
     #[arg(long)]
     stretches: bool,
     /// Random faults in total; 1500000, with --short 10000, with --stretches 300000
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=FAULTS_MAX))]
     faults: Option<u64>,
     /// Random faults that each region and kind of fault gets at least; 10000, with --short 0
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=FAULTS_MAX))]
     floor: Option<u64>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Processes at a time; one per core without this option
-    #[arg(long)]
+    #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
     workers: Option<usize>,
     /// Notes each result in this file. A campaign that ended early, run again by the same program
     /// with the same options, continues from its notes

@@ -9,12 +9,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::driver::Line;
 
 /// Notes that are open for more results.
-pub(crate) struct Notes(BufWriter<File>);
+pub(crate) struct Notes {
+    file: BufWriter<File>,
+    path: PathBuf,
+}
 
 impl Notes {
     /// Opens notes, or makes them, and passes the results that they have to `found`. Notes of another
@@ -58,16 +61,21 @@ impl Notes {
                 file.set_len(text.len() as u64)?;
                 Ok(file)
             });
-        Ok(Notes(BufWriter::new(file.map_err(failed)?)))
+        Ok(Notes {
+            file: BufWriter::new(file.map_err(failed)?),
+            path: path.to_path_buf(),
+        })
     }
 
     /// Adds a result. A note that cannot be written ends the campaign.
-    pub(crate) fn add(&mut self, line: &Line) {
-        writeln!(self.0, "{}", line.encode()).unwrap();
+    pub(crate) fn add(&mut self, line: &Line) -> Result<(), String> {
+        let added = writeln!(self.file, "{}", line.encode());
+        added.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
     /// Passes everything to the file.
-    pub(crate) fn flush(&mut self) {
-        self.0.flush().unwrap();
+    pub(crate) fn flush(&mut self) -> Result<(), String> {
+        let flushed = self.file.flush();
+        flushed.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 }

@@ -12,8 +12,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The files of `include` in the library's manifest. `paranoid-set` and `paranoid-sst` take `src`,
-/// `examples` and their READMEs.
+/// The files of `include` in the library's manifest. `paranoid-set` and `paranoid-sst` take `src` and
+/// their READMEs.
 pub(crate) const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
 
 /// Folders of packages whose documents link inside them.

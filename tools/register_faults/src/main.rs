@@ -2,19 +2,24 @@
 //! prints a row for each.
 #![forbid(unsafe_code)]
 
+#[path = "../../../examples/shared/output.rs"]
+mod output;
 mod subject;
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use register_faults::Faults;
 
+use crate::output::{complain, print, with_causes};
 use crate::subject::Operation;
 
 /// Flips one bit of a register or a flag at one instruction of one operation, and counts the
 /// results
 #[derive(Debug, Parser)]
+#[command(after_help = "Exit code: 0 done; 2 it cannot be done")]
 struct Arguments {
     /// Operations (all, if none is named).
     operations: Vec<String>,
@@ -41,15 +46,24 @@ struct Arguments {
     program: Option<PathBuf>,
 }
 
-fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(format_args!("register_faults: {}", with_causes(&*error)));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
     // The tracer starts this program with these arguments, as the subject.
     if let [subject, operation, seed] = &arguments.operations[..]
         && subject == "subject"
     {
         subject::run(Operation::from_str(operation, false)?, seed.parse()?)?.exit();
     }
-    campaign(&arguments)
+    campaign(arguments)
 }
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -72,7 +86,7 @@ fn campaign(arguments: &Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             .collect(),
         named => named.to_vec(),
     };
-    println!("{}", Outcome::heading());
+    print(format_args!("{}\n", Outcome::heading()))?;
     let mut silent = Vec::new();
     for operation in operations {
         let campaign = Campaign {
@@ -90,13 +104,13 @@ fn campaign(arguments: &Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             only: arguments.only,
         };
         let outcome = run(&campaign)?;
-        println!("{}", outcome.row(&operation));
+        print(format_args!("{}\n", outcome.row(&operation)))?;
         silent.extend(outcome.silent);
     }
     silent.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
-    println!();
+    print("\n")?;
     for (line, (count, repeat)) in silent {
-        println!("{count:5} {line} [{repeat}]");
+        print(format_args!("{count:5} {line} [{repeat}]\n"))?;
     }
     Ok(())
 }
