@@ -1,6 +1,9 @@
-//! Shared by all measuring programs: the environment of a run, and the form of a record.
+//! Shared by all measuring programs: the environment of a run, the form of a record, and the keys
+//! that engines have.
 
 #![forbid(unsafe_code)]
+
+pub mod keys;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +20,7 @@ pub struct Record {
     pub program: String,
     /// The environment in which it ran.
     pub environment: Environment,
-    /// Bytes of a key.
+    /// Bytes of a key. Sections may have others.
     pub keys: usize,
     /// Bytes of a value.
     pub values: usize,
@@ -47,6 +50,9 @@ pub struct Section {
     pub title: String,
     /// Number of entries of the tables.
     pub entries: u64,
+    /// Bytes of a key, if they differ from the record's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<usize>,
     /// One row for each kind of work.
     pub rows: Vec<Row>,
     /// Bytes per entry that the table counts, by candidate.

@@ -459,14 +459,14 @@ mod weight {
     pub(crate) const SAFETY_WORDS_MAX: u64 = 3_890;
 
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
-    pub(crate) const PAGES_MAX: u64 = 8_750;
+    pub(crate) const PAGES_MAX: u64 = 9_270;
 
     /// Most files of the suite, of its support, and of the campaign's damage.
     pub(crate) const TESTS_MAX: u64 = 56;
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/`
     /// together.
-    pub(crate) const PROGRAMS_MAX: u64 = 56;
+    pub(crate) const PROGRAMS_MAX: u64 = 60;
 
     /// Most lines of the list of public items.
     pub(crate) const PUBLIC_MAX: u64 = 630;

@@ -5,7 +5,7 @@
 //!   cargo run --release                              Rust rivals only
 //!   cargo run --release --features rocksdb           and RocksDB's own MemTable (first build: about half an hour;
 //!                                                    needs a C++20 compiler and libclang)
-//!   options: --entries 250000,1000000 --keys 16 --values 100 --rounds 15 --slice 20000
+//!   options: --entries 250000,1000000 --keys 16,tenants --values 100 --rounds 15 --slice 20000
 //!            --rows insert,get,...  --candidates ours,rocksdb,...  --date 2026-01-31 --name laptop (writes a record)
 //! ```
 //! Times drift with the state of the machine, ratios hardly do. A round gives each table a slice of
@@ -47,6 +47,7 @@ use std::process::Command as Process;
 
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
+use measure::keys::Generator;
 
 use rivals::{Candidate, Room};
 use work::{KeyShape, Shape};
@@ -63,8 +64,9 @@ pub struct Arguments {
     /// Numbers of entries of the tables.
     #[arg(long, value_delimiter = ',', default_value = "250000")]
     entries: Vec<u64>,
-    #[arg(long, value_enum, default_value = "16")]
-    keys: KeyShape,
+    /// Shapes of keys. Each has a section of the record.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "16")]
+    keys: Vec<KeyShape>,
     /// Bytes of a value, at least 8.
     #[arg(long, default_value_t = 100)]
     values: usize,
@@ -124,6 +126,13 @@ impl Arguments {
             self.entries.iter().all(|entries| *entries >= 1_000),
             "--entries: at least 1000"
         );
+        ensure!(
+            self.keys
+                .iter()
+                .all(|key| self.entries.iter().all(|entries| key.fits(*entries))),
+            "--keys: keys as in engines are for at most {} entries",
+            Generator::ENTRIES_MAX
+        );
         ensure!(self.values >= 8, "--values: at least 8 bytes");
         ensure!(self.rounds > 0, "--rounds: at least 1");
         ensure!(self.slice >= 100, "--slice: at least 100");
@@ -138,10 +147,11 @@ impl Arguments {
         Ok(self)
     }
 
-    fn room(&self, entries: u64) -> Room {
+    fn room(&self, key: KeyShape, entries: u64) -> Room {
         let shape = Shape {
-            key: self.keys,
+            key,
             value_len: self.values,
+            entries,
         };
         // The mixed row puts more entries.
         Room {
@@ -196,14 +206,16 @@ fn main() -> anyhow::Result<()> {
         return print_resident(&arguments, name);
     }
     let mut sections = Vec::new();
-    for entries in &arguments.entries {
-        eprintln!("{entries} entries");
-        let mut section = rows::section(&arguments, &candidates, *entries)?;
-        section.resident = candidates
-            .iter()
-            .map(|candidate| resident_of_child(&arguments, *candidate, *entries))
-            .collect();
-        sections.push(section);
+    for key in &arguments.keys {
+        for entries in &arguments.entries {
+            eprintln!("{entries} entries, keys {}", key.name());
+            let mut section = rows::section(&arguments, &candidates, *key, *entries)?;
+            section.resident = candidates
+                .iter()
+                .map(|candidate| resident_of_child(&arguments, *candidate, *key, *entries))
+                .collect();
+            sections.push(section);
+        }
     }
     let record = record::of(&arguments, &candidates, sections);
     println!("{}", record::markdown(&record));
@@ -218,9 +230,12 @@ fn main() -> anyhow::Result<()> {
 
 /// Resident bytes per entry of a table in a process of its own. `None`: the system does not report
 /// them.
-fn resident_of_child(arguments: &Arguments, candidate: Candidate, entries: u64) -> Option<f64> {
-    use clap::ValueEnum;
-    let keys = arguments.keys.to_possible_value()?.get_name().to_owned();
+fn resident_of_child(
+    arguments: &Arguments,
+    candidate: Candidate,
+    key: KeyShape,
+    entries: u64,
+) -> Option<f64> {
     let output = Process::new(std::env::current_exe().ok()?)
         .args([
             "--memory",
@@ -228,7 +243,7 @@ fn resident_of_child(arguments: &Arguments, candidate: Candidate, entries: u64) 
             "--entries",
             &entries.to_string(),
             "--keys",
-            &keys,
+            &key.name(),
         ])
         .args(["--values", &arguments.values.to_string()])
         .output()
@@ -246,8 +261,13 @@ fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
         .into_iter()
         .find(|candidate| candidate.name() == name);
     let candidate = candidate.ok_or_else(|| anyhow::anyhow!("no candidate {name}"))?;
-    let entries = arguments.entries.first().copied().unwrap_or(1_000);
-    let (room, order) = (arguments.room(entries), work::shuffled(entries, rows::SEED));
+    let (Some(key), Some(entries)) = (arguments.keys.first(), arguments.entries.first()) else {
+        anyhow::bail!("--keys, --entries: one of each");
+    };
+    let (room, order) = (
+        arguments.room(*key, *entries),
+        work::shuffled(*entries, rows::SEED),
+    );
     let before = measure::resident_bytes();
     let table = candidate.table(room)?;
     for (at, part) in order.chunks(1_000).enumerate() {

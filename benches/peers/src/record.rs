@@ -27,7 +27,7 @@ pub fn of(arguments: &Arguments, candidates: &[Candidate], sections: Vec<Section
     Record {
         program: "peers".into(),
         environment: environment(arguments.date.as_deref()),
-        keys: arguments.keys.len(),
+        keys: arguments.keys.first().map_or(0, |key| key.len()),
         values: arguments.values,
         threads: 1,
         rounds: arguments.rounds,
@@ -71,10 +71,21 @@ pub fn head(environment: &Environment, title: &str, text: &mut String) -> std::f
 
 fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     head(&record.environment, "Rivals side by side", text)?;
+    let sections = record.sections.iter();
+    let named = sections.filter_map(|section| Some((section.title.as_str(), section.keys?)));
+    let mut keys: Vec<String> = named
+        .map(|(title, len)| format!("{title} of {len}"))
+        .collect();
+    keys.dedup();
+    let keys = if keys.is_empty() {
+        format!("keys of {} bytes", record.keys)
+    } else {
+        format!("keys in bytes: {}", keys.join(", "))
+    };
     writeln!(
         text,
-        "- keys of {} bytes, values of {}, one thread unless a row says more",
-        record.keys, record.values
+        "- {keys}, values of {}, one thread unless a row says more",
+        record.values
     )?;
     writeln!(
         text,
@@ -105,8 +116,8 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
         in_short(text, record, section)?;
         writeln!(
             text,
-            "\n## {} entries: how many times as fast this crate is\n",
-            section.entries
+            "\n## {}: how many times as fast this crate is\n",
+            subject(section)
         )?;
         ratios(text, record, section)?;
         render_budgets(text, &record.candidates, section)?;
@@ -114,6 +125,15 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
         memory(record, text, section)?;
     }
     Ok(())
+}
+
+/// A section's size, and its keys if the sections differ in them.
+fn subject(section: &Section) -> String {
+    if section.title.is_empty() {
+        format!("{} entries", section.entries)
+    } else {
+        format!("{} entries, keys {}", section.entries, section.title)
+    }
 }
 
 /// The rivals with a candidate in this record.
@@ -133,7 +153,7 @@ fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::
         .zip(RIVALS)
         .filter(|((_, rivals), _)| record.candidates.iter().any(|name| name == rivals[1]))
         .collect();
-    writeln!(text, "\n## {} entries in short\n", section.entries)?;
+    writeln!(text, "\n## {} in short\n", subject(section))?;
     let heads: Vec<&str> = there.iter().map(|(_, (name, ..))| *name).collect();
     writeln!(
         text,
@@ -219,8 +239,8 @@ pub fn cell(record: &Record, section: &Section, row: &str, rival: &[&str; 3]) ->
 fn times(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
     writeln!(
         text,
-        "\n## {} entries: nanoseconds of an operation, medians\n",
-        section.entries
+        "\n## {}: nanoseconds of an operation, medians\n",
+        subject(section)
     )?;
     writeln!(
         text,
@@ -244,10 +264,11 @@ fn times(record: &Record, text: &mut String, section: &Section) -> std::fmt::Res
 }
 
 fn memory(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
-    let (entries, payload) = (section.entries, record.keys + record.values);
+    let payload = section.keys.unwrap_or(record.keys) + record.values;
     writeln!(
         text,
-        "\n## {entries} entries: bytes an entry, {payload} of them key and value\n"
+        "\n## {}: bytes an entry, {payload} of them key and value\n",
+        subject(section)
     )?;
     writeln!(text, "| table | counted | resident |\n|---|---|---|")?;
     let bytes = |bytes: Option<f64>| bytes.map_or("-".into(), |bytes| format!("{bytes:.1}"));
@@ -272,8 +293,14 @@ pub fn write(record: &Record, stem: &str) -> anyhow::Result<String> {
     let mut page = markdown(record);
     let mut plots = Vec::new();
     for section in &record.sections {
-        let name = format!("{stem}-{}.svg", section.entries);
-        writeln!(page, "\n![{} entries]({name})", section.entries)?;
+        let subject = subject(section);
+        let of_keys = if section.title.is_empty() {
+            String::new()
+        } else {
+            format!("-{}", section.title)
+        };
+        let name = format!("{stem}{of_keys}-{}.svg", section.entries);
+        writeln!(page, "\n![{subject}]({name})")?;
         plots.push((name, all_dots(&record.candidates, section, stem)));
     }
     let path = record.save(stem, &page)?;
@@ -435,7 +462,7 @@ pub fn render_budgets(
     candidates: &[String],
     section: &Section,
 ) -> std::fmt::Result {
-    writeln!(text, "\n## {} entries: budgets\n", section.entries)?;
+    writeln!(text, "\n## {}: budgets\n", subject(section))?;
     writeln!(text, "| work | wanted | measured | |\n|---|---|---|---|")?;
     for (row, target) in TARGETS {
         let (wanted, measured) = target.judge(candidates, section, row);
@@ -572,10 +599,10 @@ fn render_dots(
         text,
         " font-family=\"system-ui,sans-serif\" font-size=\"15\">"
     )?;
-    let entries = section.entries;
     writeln!(
         text,
-        "<title>How many times as fast this crate is, {entries} entries: {stem}</title>"
+        "<title>How many times as fast this crate is, {}: {stem}</title>",
+        subject(section)
     )?;
     writeln!(
         text,

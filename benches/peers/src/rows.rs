@@ -6,7 +6,7 @@ use measure::{Row, Section};
 use crate::Arguments;
 use crate::rivals::{Accelerator, Candidate, Extra, Fresh, Room};
 use crate::work::{
-    Entries, Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled,
+    Entries, KeyShape, Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled,
 };
 
 pub const SEED: u64 = 4;
@@ -50,9 +50,14 @@ struct Stage<'a> {
     rows: Vec<Row>,
 }
 
-/// Measures all work at one size.
-pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) -> Result<Section> {
-    let room = arguments.room(entries);
+/// Measures all work with keys of one shape at one size.
+pub fn section(
+    arguments: &Arguments,
+    candidates: &[Candidate],
+    key: KeyShape,
+    entries: u64,
+) -> Result<Section> {
+    let room = arguments.room(key, entries);
     let mut stage = Stage {
         arguments,
         candidates,
@@ -72,8 +77,11 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
         stage.at_once()?;
     }
     stage.checksums()?;
+    let is_one_of_several = arguments.keys.len() > 1;
     Ok(Section {
+        title: is_one_of_several.then(|| key.name()).unwrap_or_default(),
         entries,
+        keys: is_one_of_several.then(|| key.len()),
         rows: stage.rows,
         counted,
         ..Section::default()
@@ -199,12 +207,24 @@ impl Stage<'_> {
             ("scan forward, filled in order", Way::Forward),
             ("scan backward, filled in order", Way::Backward),
         ];
-        let name = "insert in order";
-        if !self.wants(name) && !scans.iter().any(|(name, _)| self.wants(name)) {
+        let gets = [
+            ("get hit, filled in order", Presence::Hit),
+            ("get miss, filled in order", Presence::Miss),
+        ];
+        let (name, seek) = ("insert in order", "seek + next 10, filled in order");
+        let of_reads = scans.map(|(name, _)| name).into_iter();
+        let mut all = of_reads
+            .chain(gets.map(|(name, _)| name))
+            .chain([name, seek]);
+        if !all.any(|name| self.wants(name)) {
             return Ok(());
         }
         let (tables, row) = self.fill(name, Order::Ascending, Pace::Single)?;
         self.rows.push(row);
+        for (name, presence) in gets {
+            self.get(name, &tables, presence);
+        }
+        self.seek(seek, &tables);
         for (name, way) in scans {
             self.scan(name, &tables, way);
         }
@@ -233,7 +253,7 @@ impl Stage<'_> {
             self.get(name, &tables, presence);
         }
         self.multi_get(&tables);
-        self.seek(&tables);
+        self.seek("seek + next 10", &tables);
         self.scan("scan forward, filled at random", &tables, Way::Forward);
         self.scan("scan backward, filled at random", &tables, Way::Backward);
         self.ranges(&mut tables);
@@ -304,8 +324,7 @@ impl Stage<'_> {
         }
     }
 
-    fn seek(&mut self, tables: &Tables) {
-        let name = "seek + next 10";
+    fn seek(&mut self, name: &str, tables: &Tables) {
         if self.wants(name) {
             let mut slices = self.keys(3 << 32, Presence::Hit, 1);
             for slice in &mut slices {
@@ -445,13 +464,17 @@ impl Stage<'_> {
             if !self.wants(&name) {
                 continue;
             }
-            let (room, times) = (
-                Room {
-                    entries: size as u64,
-                    ..self.room
-                },
-                self.arguments.slice.div_ceil(size),
-            );
+            let entries = size as u64;
+            let shape = Shape {
+                entries,
+                ..self.shape
+            };
+            let room = Room {
+                shape,
+                entries,
+                ..self.room
+            };
+            let times = self.arguments.slice.div_ceil(size);
             let fresh = |candidate: &Candidate| {
                 Box::new(Fresh {
                     candidate: *candidate,
@@ -466,7 +489,7 @@ impl Stage<'_> {
                 .collect();
             let slice = |round| Slice {
                 operations: size * times,
-                entries: vec![self.shape.entries(&shuffled(size as u64, SEED + round), 1)],
+                entries: vec![shape.entries(&shuffled(entries, SEED + round), 1)],
                 ..Slice::default()
             };
             let slices: Vec<Slice> = (0..self.arguments.rounds as u64).map(slice).collect();

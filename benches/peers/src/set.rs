@@ -20,9 +20,7 @@ use measure::{Record, Row, Section, quartiles};
 use crate::record;
 use crate::rivals::Room;
 use crate::rows::SEED;
-use crate::work::{
-    Ballast, Entries, KeyShape, Keys, Presence, Shape, mix, picks, shuffled, thread_time,
-};
+use crate::work::{Ballast, Entries, Keys, Presence, Shape, mix, picks, shuffled, thread_time};
 use candidates::{ALL, Candidate, Kind, Store, Work};
 
 /// The arguments of `set`.
@@ -60,10 +58,7 @@ enum Clock {
 /// Number of batches that are made at once. They fit the caches, as in an engine that writes a
 /// batch just after it is made.
 const TOGETHER: usize = 256;
-const SHAPE: Shape = Shape {
-    key: KeyShape::Bytes16,
-    value_len: 100,
-};
+const SHAPE: Shape = Shape::plain(100);
 const PUTS: [(&str, Order, Clock, usize); 8] = [
     ("put in order", Order::Ascending, Clock::Thread, 1),
     ("put at random", Order::Random, Clock::Thread, 1),

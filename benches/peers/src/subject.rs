@@ -9,7 +9,7 @@ use paranoid_memtable::Kind;
 
 use crate::rivals::{Checks, Extra, Room};
 use crate::shim::memtable::{Refused, RocksDb, Version};
-use crate::work::{Entries, KeyShape, Keys, Shape};
+use crate::work::{Entries, Keys, Shape};
 
 const KEYS: u64 = 300;
 const ENTRIES: u64 = KEYS + KEYS / 3;
@@ -35,10 +35,7 @@ fn entries(versions: &[(Vec<u8>, u64)]) -> Entries {
 
 /// Makes a table with this seed, waits for the tracer, runs the operation and judges.
 pub fn run(operation: &str, seed: u64) -> anyhow::Result<Verdict> {
-    let shape = Shape {
-        key: KeyShape::Bytes16,
-        value_len: VALUE_LEN,
-    };
+    let shape = Shape::plain(VALUE_LEN);
     let checks = Checks {
         protection: 8,
         on_seek: true,

@@ -28,9 +28,7 @@ use serde::Serialize;
 
 use crate::record::head;
 use crate::shim::table_files::{Database, FileOptions, Reader};
-use crate::work::{
-    Entries, KeyShape, Keys, Presence, Shape, fold, mix, picks, shuffled, thread_time,
-};
+use crate::work::{Entries, Keys, Presence, Shape, fold, mix, picks, shuffled, thread_time};
 
 /// The arguments of `tables`.
 #[derive(Debug, Clone, Args)]
@@ -197,10 +195,7 @@ fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f6
 }
 
 fn input(arguments: &Arguments) -> anyhow::Result<Input> {
-    let shape = Shape {
-        key: KeyShape::Bytes16,
-        value_len: 100,
-    };
+    let shape = Shape::plain(100);
     let entries = shape.entries(&shuffled(arguments.entries, SEED), 1);
     let paranoid = ParanoidOptions::builder().protection_bytes(8).build()?;
     let options = MemTableOptions::builder()

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record;
 use crate::rivals::{Ahead, Candidate, Room};
-use crate::work::{KeyShape, Shape, Work, mix, shuffled, thread_time};
+use crate::work::{Shape, Work, mix, shuffled, thread_time};
 
 /// The arguments of `tails`.
 #[derive(Debug, Clone, Args)]
@@ -97,11 +97,6 @@ enum Filled {
     Set(u64),
 }
 
-/// Sizes of entries. Other value lengths may be selected.
-const SHAPE: Shape = Shape {
-    key: KeyShape::Bytes16,
-    value_len: 100,
-};
 /// The quantiles, in thousandths of a percent.
 const QUANTILES: [(&str, usize); 5] = [
     ("p50", 50_000),
@@ -167,10 +162,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     );
     if let Some(order) = arguments.fill {
         let name = arguments.candidates.first().context("--candidates: one")?;
-        let shape = Shape {
-            value_len: arguments.values[0],
-            ..SHAPE
-        };
+        let shape = Shape::plain(arguments.values[0]);
         println!(
             "{}",
             serde_json::to_string(&filled(name)?.fill(entries, order, shape)?)?

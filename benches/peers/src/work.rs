@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   entry i:  key   = big-endian 2 * i (8 bytes), then words made from i; absent keys have odd numbers
-//!                     (shared: 24 equal bytes, then big-endian 2 * i)
+//!                     (shared: 24 equal bytes, then big-endian 2 * i; keys as in engines: `measure::keys`)
 //!             value = words made from i; sequence number i + 1
 //! ```
 //! Inputs are back to back in flat arrays, made before the time begins, in the order of their use.
@@ -10,17 +10,21 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use measure::Row;
+use measure::keys::{self, Generator};
 use memmap2::{Advice, MmapMut};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::rivals::{Candidate, Table};
 
+pub use measure::keys::{Keys, Presence, mix, shuffled};
+
 /// Bytes that keys of [`KeyShape::Shared32`] have in common.
 const SHARED: [u8; 24] = *b"the-same-long-key-prefix";
 
 /// The form of keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KeyShape {
     #[value(name = "8")]
     Bytes8,
@@ -34,12 +38,30 @@ pub enum KeyShape {
     /// 8 zeros and a number.
     #[value(name = "16-dense")]
     Dense16,
-    /// Numbers spread over nearly all values of 16 bytes.
+    /// 16 random bytes.
     #[value(name = "16-random")]
     Random16,
+    /// Decimal numbers of 16 digits.
+    #[value(name = "16-decimal")]
+    Decimal16,
     /// `user` and ten decimal digits.
     #[value(name = "decimal")]
     Decimal14,
+    /// Users of one tenant.
+    #[value(name = "tenant")]
+    Tenant,
+    /// Users of ten tenants.
+    #[value(name = "tenants")]
+    Tenants,
+    /// UUIDs of version 7 as text.
+    #[value(name = "uuid7")]
+    Uuid7,
+    /// Times, and the sensor that measured.
+    #[value(name = "time")]
+    Time,
+    /// Objects of a store, below one prefix of 46 bytes.
+    #[value(name = "objects")]
+    Objects,
     /// Paths of files: four levels, each of which many keys share.
     #[value(name = "paths")]
     Paths,
@@ -49,32 +71,56 @@ pub enum KeyShape {
 }
 
 impl KeyShape {
+    /// The shape that engines have too, if this is one.
+    fn of_engines(self) -> Option<keys::Shape> {
+        Some(match self {
+            KeyShape::Random16 => keys::Shape::Random,
+            KeyShape::Decimal16 => keys::Shape::Decimals,
+            KeyShape::Tenant => keys::Shape::Tenant,
+            KeyShape::Tenants => keys::Shape::Tenants,
+            KeyShape::Uuid7 => keys::Shape::Uuid7,
+            KeyShape::Time => keys::Shape::Time,
+            KeyShape::Objects => keys::Shape::Objects,
+            KeyShape::Paths => keys::Shape::Paths,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of a key.
     pub fn len(self) -> usize {
+        if let Some(shape) = self.of_engines() {
+            return shape.key_len();
+        }
         match self {
             KeyShape::Bytes8 => 8,
-            KeyShape::Bytes16 | KeyShape::Dense16 | KeyShape::Random16 => 16,
             KeyShape::Decimal14 => 14,
-            KeyShape::Bytes64 => 64,
             KeyShape::Shared32 => 32,
-            KeyShape::Paths => 97,
+            KeyShape::Bytes64 => 64,
             KeyShape::Urls => 92,
+            _ => 16,
         }
+    }
+
+    /// Whether tables of this size can have such keys.
+    pub fn fits(self, entries: u64) -> bool {
+        self.of_engines().is_none() || entries <= Generator::ENTRIES_MAX
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Sizes of the entries.
+/// Keys and sizes of the entries.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub key: KeyShape,
     /// Bytes of a value, at least 8.
     pub value_len: usize,
-}
-
-/// Whether the keys of a read are present.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
-    Hit,
-    Miss,
+    /// Number of entries of the tables. Keys as in engines follow from it.
+    pub entries: u64,
 }
 
 /// The direction of a scan.
@@ -82,34 +128,6 @@ pub enum Presence {
 pub enum Way {
     Forward,
     Backward,
-}
-
-/// Keys of one length, back to back.
-#[derive(Debug, Default, Clone)]
-pub struct Keys {
-    pub bytes: Vec<u8>,
-    pub len: usize,
-}
-
-impl Keys {
-    pub fn iter(&self) -> std::slice::ChunksExact<'_, u8> {
-        self.bytes.chunks_exact(self.len)
-    }
-
-    pub fn count(&self) -> usize {
-        self.bytes.len() / self.len
-    }
-
-    /// Number of keys for each of `operations`, which get all keys in equal shares.
-    pub fn share(&self, operations: usize) -> usize {
-        let share = self.count() / operations.max(1);
-        assert_eq!(
-            share * operations,
-            self.count(),
-            "a share for each operation"
-        );
-        share
-    }
 }
 
 /// Entries to put.
@@ -169,29 +187,11 @@ pub enum Work<'w> {
 /// Work that is ready to be timed. It returns a hash of all that it read.
 pub type Task<'a> = Box<dyn FnOnce() -> u64 + 'a>;
 
-/// Splitmix64.
-pub fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 /// Folds both ends of a value, which a caller would read, into a hash.
 #[inline]
 pub fn fold(hash: u64, value: &[u8]) -> u64 {
     let word = |part: Option<&[u8; 8]>| part.map_or(0, |part| u64::from_le_bytes(*part));
     hash.rotate_left(7) ^ word(value.first_chunk()) ^ word(value.last_chunk()).rotate_left(32)
-}
-
-/// The numbers `0..entries`, shuffled by a seed.
-pub fn shuffled(entries: u64, seed: u64) -> Vec<u64> {
-    let mut all: Vec<u64> = (0..entries).collect();
-    for at in (1..all.len()).rev() {
-        let other = mix(seed ^ at as u64) % (at as u64 + 1);
-        all.swap(at, other as usize);
-    }
-    all
 }
 
 /// `count` random numbers below `entries`, which follow from a seed.
@@ -201,45 +201,26 @@ pub fn picks(entries: u64, count: usize, seed: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Number of random bits of a key after the number that orders it.
-const RANDOM_BITS: u32 = 40;
-
-/// A directory with this number: its kind, the number, and letters that follow from both.
-fn named(kind: &str, number: u64) -> String {
-    format!(
-        "{kind}-{number:04}-{:06x}",
-        mix(number ^ kind.len() as u64) >> 40
-    )
-}
-
 impl Shape {
+    /// Keys of 16 bytes that begin with their numbers, for tables of any size.
+    pub const fn plain(value_len: usize) -> Shape {
+        Shape {
+            key: KeyShape::Bytes16,
+            value_len,
+            entries: 0,
+        }
+    }
+
     fn push_key(self, keys: &mut Vec<u8>, entry: u64, presence: Presence) {
-        let number = 2 * entry + u64::from(presence == Presence::Miss);
+        let number = presence.number(entry);
+        if let Some(shape) = self.key.of_engines() {
+            return Generator::new(shape, self.entries).push(keys, number);
+        }
         let bytes = number.to_be_bytes();
         match self.key {
             KeyShape::Shared32 => keys.extend([&SHARED[..], &bytes].concat()),
             KeyShape::Dense16 => keys.extend([[0; 8], bytes].concat()),
-            KeyShape::Random16 => {
-                keys.extend(
-                    (number << RANDOM_BITS | mix(number) >> (64 - RANDOM_BITS)).to_be_bytes(),
-                );
-                keys.extend(mix(!number).to_be_bytes());
-            }
             KeyShape::Decimal14 => keys.extend(format!("user{number:010}").into_bytes()),
-            KeyShape::Paths => {
-                let (project, module, source) =
-                    (number / 20_000, number / 400 % 50, number / 20 % 20);
-                let (project, module) = (
-                    named("project", project),
-                    named("module", module + 50 * project),
-                );
-                let source = named("source", source);
-                keys.extend(format!("/usr/local/share/{project}/{module}/{source}/").into_bytes());
-                keys.extend(
-                    format!("file-{:02}-{:07x}.tar.gz", number % 20, mix(number) >> 36)
-                        .into_bytes(),
-                );
-            }
             KeyShape::Urls => {
                 let (host, page) = (number / 200, number % 200);
                 let host = format!("{:05x}{:09x}", host, mix(host) >> 28);
@@ -248,9 +229,7 @@ impl Shape {
                     format!("{begin}{:016x}{:016x}", mix(number), mix(!number)).into_bytes(),
                 );
             }
-            KeyShape::Bytes8 | KeyShape::Bytes16 | KeyShape::Bytes64 => {
-                self.push_padded(keys, entry, bytes)
-            }
+            _ => self.push_padded(keys, entry, bytes),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   benches/versions/run COMMIT [ENTRIES [ROUNDS [PROTECTION_BYTES]]]
-//!   benches/versions/run COMMIT count [ENTRIES [PROTECTION_BYTES]]                   instructions instead of time: callgrind
+//!   benches/versions/run COMMIT keys [ENTRIES [ROUNDS [PROTECTION_BYTES]]]           see `shapes`
+//!   benches/versions/run COMMIT count [ENTRIES [PROTECTION_BYTES [ROWS]]]            instructions instead of time: callgrind
 //!   benches/versions/run COMMIT overwrites [WRITES [ROUNDS [PROTECTION_BYTES]]]      see `overwrites`
 //! ```
 //! A slice is timed by the thread's own processor time. A row shows three things: the median over
@@ -13,9 +14,11 @@
 #![forbid(unsafe_code)]
 
 mod overwrites;
+mod shapes;
 
 use std::time::Duration;
 
+use measure::keys::mix;
 use rustix::time::{ClockId, clock_gettime};
 
 const SLICES: usize = 25;
@@ -44,13 +47,6 @@ struct Work {
     protection: u8,
     /// The seed of the tables, which is another one in each round.
     seed: u64,
-}
-
-fn mix(seed: u64) -> u64 {
-    let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }
 
 fn key(number: u64) -> Key {
@@ -282,7 +278,7 @@ impl Row {
             .map(|(after, before)| after / before)
             .collect();
         println!(
-            "{name:<28} {:6.3}  [{:.3} .. {:.3}]  {:8.1} -> {:8.1} ns",
+            "{name:<32} {:6.3}  [{:.3} .. {:.3}]  {:8.1} -> {:8.1} ns",
             quantile(&ratios, 0.5),
             quantile(&ratios, 0.25),
             quantile(&ratios, 0.75),
@@ -544,6 +540,7 @@ fn round(rows: &mut Rows, work: &Work) {
 fn main() {
     let mut words = std::env::args().skip(1).peekable();
     let overwrites = words.next_if(|word| word == "overwrites").is_some();
+    let shapes = words.next_if(|word| word == "keys").is_some();
     let mut number = |otherwise: usize| {
         words
             .next()
@@ -556,6 +553,15 @@ fn main() {
     );
     if overwrites {
         return overwrites::run(entries as u64, rounds, protection);
+    }
+    if shapes {
+        let options = shapes::Options {
+            entries: entries.max(SLICES) as u64,
+            rounds,
+            protection,
+            only: words.next(),
+        };
+        return shapes::run(&options);
     }
     let entries = entries.max(SLICES * KEYS_AT_ONCE);
     let mut work = Work::new(entries as u64, protection);

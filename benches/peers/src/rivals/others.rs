@@ -420,7 +420,7 @@ pub mod artmap {
 
     use super::{Ordered, Plain};
     use crate::rivals::{Room, Table};
-    use crate::work::{Entries, KeyShape, Way, fold};
+    use crate::work::{Entries, Way, fold};
 
     /// The form in which the map keeps bytes.
     trait Kept: AsRef<[u8]> + Borrow<[u8]> {
@@ -465,14 +465,18 @@ pub mod artmap {
                 }
             })
         }
-        match room.shape.key {
-            KeyShape::Bytes8 => with_key::<8>(room),
-            KeyShape::Bytes16 | KeyShape::Dense16 | KeyShape::Random16 => with_key::<16>(room),
-            KeyShape::Decimal14 => with_key::<14>(room),
-            KeyShape::Paths => with_key::<97>(room),
-            KeyShape::Urls => with_key::<92>(room),
-            KeyShape::Bytes64 => with_key::<64>(room),
-            KeyShape::Shared32 => with_key::<32>(room),
+        match room.shape.key.len() {
+            8 => with_key::<8>(room),
+            14 => with_key::<14>(room),
+            16 => with_key::<16>(room),
+            27 => with_key::<27>(room),
+            32 => with_key::<32>(room),
+            36 => with_key::<36>(room),
+            62 => with_key::<62>(room),
+            64 => with_key::<64>(room),
+            92 => with_key::<92>(room),
+            97 => with_key::<97>(room),
+            other => anyhow::bail!("keys of {other} bytes: artmap's are not built for them"),
         }
     }
 

@@ -4,12 +4,9 @@
 //! same entries.
 
 use crate::rows::SEED;
-use crate::work::{Entries, KeyShape, Keys, Presence, Ranges, Shape, Work, mix, picks, shuffled};
+use crate::work::{Entries, Keys, Presence, Ranges, Shape, Work, mix, picks, shuffled};
 
-pub const SHAPE: Shape = Shape {
-    key: KeyShape::Bytes16,
-    value_len: 100,
-};
+pub const SHAPE: Shape = Shape::plain(100);
 /// Number of entries of a write batch.
 pub const BATCH: usize = 32;
 /// Number of keys that are overwritten all the time.
