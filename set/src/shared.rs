@@ -65,8 +65,6 @@ pub(crate) struct Commit<B> {
     pub(crate) tables: Arc<Tables<B>>,
     /// The active table, for writers.
     pub(crate) active: Pointers<Slot>,
-    /// The number of the newest table, which is the active one.
-    pub(crate) last_table: u64,
     /// What made the set read-only, unless it was a batch: see `Publication::stop`.
     pub(crate) refusal: Option<Error>,
     /// The last table that a replay wrote to. Its entries are in none of the journals that this set
@@ -98,7 +96,6 @@ impl<B> Shared<B> {
             active: Pointers::to(&tables.active),
             last,
             are_gates_open: false,
-            last_table: first_table,
             closed: last,
             unasked: 0,
             unwritten: 0,

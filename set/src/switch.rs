@@ -190,9 +190,9 @@ impl<B> Shared<B> {
     ) -> Result<Arc<Slot>> {
         let table = self.model.fork()?;
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
-        let number = commit.last_table.checked_add(1).ok_or_else(end)?;
+        let newest = commit.tables.active.number;
+        let number = newest.checked_add(1).ok_or_else(end)?;
         journal.map_or(Ok(()), |journal| self.heed(commit, journal.switch(number)))?;
-        commit.last_table = number;
         Ok(Slot::new(
             number,
             table,
