@@ -28,8 +28,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
-    Directory, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions,
-    ValueRef, WriteBatch,
+    Directory, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ValueRef, WriteBatch,
 };
 
 #[allow(
@@ -74,13 +73,9 @@ fn buffer(entries: u64) -> u64 {
 
 /// Options with `protection` bytes. The share gives a filter 2.5 bytes per entry.
 fn plain(entries: u64, protection: u8) -> MemTableOptionsBuilder {
-    let paranoid = ParanoidOptions::builder()
-        .protection_bytes(protection)
-        .build()
-        .expect("valid");
     MemTableOptions::builder()
         .write_buffer_size(buffer(entries))
-        .paranoid(paranoid)
+        .protection_bytes(protection)
         .seed(11)
         .directory(Directory::Off)
 }

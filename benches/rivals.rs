@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_skiplist::SkipMap;
 use measure::{Environment, Record, Section};
-use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader};
+use paranoid_memtable::{Lookup, MemTable, MemTableOptions, TableReader};
 
 /// Bytes of a key.
 pub(crate) const KEY_LEN: usize = 16;
@@ -231,14 +231,10 @@ fn timed(work: impl FnOnce() -> u64) -> Done {
 }
 
 fn ours(protection: u8, on_seek: u8, order: u8) -> MemTable {
-    let paranoid = ParanoidOptions::builder()
+    let options = MemTableOptions::builder()
         .protection_bytes(protection)
         .checksum_on_seek(on_seek == 1)
         .order_checks(order == 1)
-        .build()
-        .expect("valid options");
-    let options = MemTableOptions::builder()
-        .paranoid(paranoid)
         .build()
         .expect("valid options");
     MemTable::new(options).expect("memory for a table")

@@ -17,7 +17,7 @@ use std::thread;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use paranoid_memtable::{Error, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{Error, MemTable, MemTableOptions};
 
 #[path = "shared/failure.rs"]
 mod failure;
@@ -74,12 +74,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let writers = arguments.threads.map_or_else(default_threads, usize::from);
     let readers = writers.div_ceil(2);
     let cannot = |error: Error| Failure::of_table("making the table", &error);
-    let paranoid = ParanoidOptions::builder()
-        .protection_bytes(arguments.protection)
-        .build()
-        .map_err(cannot)?;
     let options = MemTableOptions::builder()
-        .paranoid(paranoid)
+        .protection_bytes(arguments.protection)
         .build()
         .map_err(cannot)?;
     let table = MemTable::new(options).map_err(cannot)?;

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use paranoid_memtable::{Error, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{Error, MemTable, MemTableOptions};
 
 #[path = "shared/failure.rs"]
 mod failure;
@@ -75,13 +75,9 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cannot = |error: Error| Failure::of_table("making the table", &error);
-    let paranoid = ParanoidOptions::builder()
+    let options = MemTableOptions::builder()
         .protection_bytes(arguments.protection)
         .checksum_on_seek(arguments.checksum_on_seek)
-        .build()
-        .map_err(cannot)?;
-    let options = MemTableOptions::builder()
-        .paranoid(paranoid)
         .build()
         .map_err(cannot)?;
     let table = MemTable::new(options).map_err(cannot)?;

@@ -21,9 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use paranoid_memtable::{
-    DuplicatePolicy, Entry, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
-};
+use paranoid_memtable::{DuplicatePolicy, Entry, Error, MemTable, MemTableOptions, TableReader};
 
 #[path = "shared/output.rs"]
 mod output;
@@ -90,13 +88,10 @@ struct Round {
 impl Round {
     fn new(seed: u64) -> Outcome<Arc<Round>> {
         let protection = [0, 1, 4, 8][(seed % 4) as usize];
-        let paranoid = ParanoidOptions::builder()
+        let options = MemTableOptions::builder()
             .protection_bytes(protection)
             .checksum_on_seek(protection > 0 && seed & 8 != 0)
             .order_checks(seed & 16 != 0)
-            .build()?;
-        let options = MemTableOptions::builder()
-            .paranoid(paranoid)
             .duplicates(DuplicatePolicy::Replace)
             .write_buffer_size(64 << 10)
             .seed(seed)
@@ -214,15 +209,14 @@ fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
             let written = round.progress()[writer as usize];
             if written > 0 {
                 let key = key_of(writer, (dice >> 8) % written);
-                let Lookup::Value(value) = table.get(key, u64::MAX)? else {
+                let Some(value) = table.get(key, u64::MAX)?.into_value() else {
                     return Err("a lost entry".into());
                 };
-                if *value != value_of(&key, value.sequence()) {
+                if value != value_of(&key, value.sequence()) {
                     return Err("a torn value".into());
                 }
             }
-            if !matches!(table.get(b"hot", 0)?, Lookup::Value(value) if *value == value_of(b"hot", 0))
-            {
+            if table.get(b"hot", 0)?.value() != Some(&value_of(b"hot", 0)) {
                 return Err("a replaced entry disappeared".into());
             }
             reads += 2;
@@ -231,7 +225,7 @@ fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
         reads += if dice & 1 == 0 {
             scan(table.range(..), before, Way::Forward)?
         } else {
-            scan(table.range_at(u64::MAX, ..).rev(), before, Way::Backward)?
+            scan(table.range_at(.., u64::MAX).rev(), before, Way::Backward)?
         };
         if last_round {
             return Ok(reads);

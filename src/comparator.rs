@@ -52,6 +52,9 @@ pub enum KeyOrder {
 /// but causes no undefined behaviour and no endless loop. Calls that sort keys (freeze, flush,
 /// salvage, `multi_get`, batches) may panic, because the standard library's sort may notice it.
 ///
+/// Threads share a table, so a comparator is `Send` and `Sync`: one in an `Rc`, or with a `Cell`,
+/// cannot be used.
+///
 /// A comparator may panic. The panic reaches the caller, and the entry that was being written may
 /// or may not be in the table. A comparator may read and write the table that it orders, but it may
 /// recurse without end if it does so in every comparison. If it freezes that table inside a write,

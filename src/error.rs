@@ -28,6 +28,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// cheap, so that several threads can get one error. The [`source`](std::error::Error::source) of
 /// an error is its cause; the text of the error does not repeat it.
 ///
+/// All packages of the project that keep tables share this enum. A variant that only `paranoid-set`
+/// returns says so: no call on a table returns it.
+///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
 /// let error = ParanoidOptions::builder().protection_bytes(3).build().unwrap_err();
@@ -110,7 +113,8 @@ pub enum Error {
     Sink(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The set takes no more writes, because a batch that had its sequence numbers was not
     /// finished, or because a flush met damage. Reads continue, and no acknowledged batch is lost.
-    /// A batch that fails with this error did not become visible; a journal may contain it.
+    /// A batch that fails with this error did not become visible; a journal may contain it. Only
+    /// `paranoid-set` returns it.
     #[error("the set is read-only")]
     ReadOnly {
         /// The error that stopped the set.
@@ -118,7 +122,7 @@ pub enum Error {
         cause: Arc<Error>,
     },
     /// A memory budget is used up. The batch has no sequence numbers, and nothing has changed.
-    /// Flush, and write the batch again.
+    /// Flush, and write the batch again. Only `paranoid-set` returns it.
     #[error("write stall: {cause}; {tables} tables of the set are not flushed{}", waited_for(.waited))]
     WriteStall {
         /// The budget that is used up.
@@ -128,37 +132,41 @@ pub enum Error {
         /// How long the write has waited for a flush; zero if no flush was running.
         waited: std::time::Duration,
     },
-    /// The merge operator returned an error for this key.
+    /// The merge operator returned an error for this key. Only `paranoid-set` returns it.
     #[error("the merge operator failed")]
     Merge(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A sorted source of the engine, such as one of its files, could not be read. It is shared, so
-    /// that this error can be cloned; `downcast_ref` returns the source's own error type.
+    /// that this error can be cloned; `downcast_ref` returns the source's own error type. Only
+    /// `paranoid-set` returns it, from cursors, reads and compactions over such sources.
     #[error("a sorted source could not be read")]
     Source(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
+    /// A writer of the set panicked in the middle of a batch, in a comparator or a journal. Only
+    /// `paranoid-set` returns it.
     #[error("a writer panicked")]
     WriterPanicked,
     /// A comparator, a merge operator or a sorted source panicked in an earlier call on this
     /// cursor, source or compaction, so its position is unknown. A seek makes a cursor usable
-    /// again. Throw a compaction away, together with its output.
+    /// again. Throw a compaction away, together with its output. Only `paranoid-set` returns it.
     #[error("an earlier call panicked")]
     ReaderPanicked,
     /// The function of a set's flush thread panicked. The thread has ended, and the set is
-    /// unchanged.
+    /// unchanged. Only `paranoid-set` returns it.
     #[error("the flush thread panicked")]
     FlushPanicked,
-    /// The operating system refused an operation on a file or a directory.
+    /// The operating system refused an operation on a file or a directory. Only `paranoid-set`
+    /// returns it, for its journal, or from the engine's own code, where `?` makes it of an
+    /// `std::io::Error`.
     #[error("could not {operation} {file}")]
     Io {
         /// The operation, as a verb.
         operation: &'static str,
-        /// The name of the file.
+        /// The name of the file; `a file` if `?` made the error.
         file: String,
         /// The error of the operating system. It is shared, so that this error can be cloned.
         source: Arc<std::io::Error>,
     },
     /// A file of a journal no longer holds the bytes that were written to it, or holds a batch that
-    /// cannot be applied.
+    /// cannot be applied. Only `paranoid-set` returns it.
     #[error("{file} is damaged")]
     DamagedFile {
         /// The name of the file.
@@ -223,6 +231,26 @@ impl From<Corruption> for Error {
     fn from(corruption: Corruption) -> Self {
         trace::damage(&corruption);
         Error::Corruption(corruption)
+    }
+}
+
+/// Makes an `Io` error without the name of a file, so that an engine's functions that return this
+/// crate's errors can use `?` on files. Build [`Error::Io`] where the name is known.
+///
+/// ```
+/// use std::fs::File;
+/// use std::io::ErrorKind;
+/// use paranoid_memtable::{Error, Result};
+/// fn newest_file() -> Result<File> {
+///     Ok(File::open("/nowhere/1.sst")?)
+/// }
+/// let error = newest_file().unwrap_err();
+/// assert_eq!(error.to_string(), "could not access a file");
+/// assert!(matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound));
+/// ```
+impl From<std::io::Error> for Error {
+    fn from(source: std::io::Error) -> Self {
+        Error::io("access", "a file")(source)
     }
 }
 

@@ -16,10 +16,10 @@ use std::cmp::Ordering;
 /// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, MemTable, SequenceNumber};
+/// use paranoid_memtable::{MemTable, SequenceNumber};
 /// let (table, snapshot): (MemTable, SequenceNumber) = (MemTable::default(), 5);
 /// table.put(snapshot + 1, b"k", b"later")?;
-/// assert!(matches!(table.get(b"k", snapshot)?, Lookup::NotFound));
+/// assert!(table.get(b"k", snapshot)?.found().is_none());
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub type SequenceNumber = u64;

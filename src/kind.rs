@@ -43,13 +43,13 @@ impl Kind {
     /// kind. Examples are the address of a blob, a wide-column entity, and a value that expires.
     ///
     /// ```
-    /// use paranoid_memtable::{Kind, Lookup, MemTable};
+    /// use paranoid_memtable::{Kind, MemTable};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// const BLOB: Kind = Kind::custom(3);
     /// let table = MemTable::default();
     /// table.insert(1, BLOB, b"k", b"file 9, offset 4096")?;
-    /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
-    /// assert_eq!((value.kind(), &*value), (BLOB, &b"file 9, offset 4096"[..]));
+    /// let value = table.get(b"k", 1)?.into_value().expect("it was written");
+    /// assert!(value.kind() == BLOB && value == b"file 9, offset 4096");
     /// # Ok(()) }
     /// ```
     ///
@@ -65,7 +65,7 @@ impl Kind {
     }
 
     /// The engine's own kind `number`, which counts as a delete:
-    /// - [`deletes`](crate::read::Stats::deletes) counts its entries;
+    /// - [`deletes`](crate::Stats::deletes) counts its entries;
     /// - `get` answers `Deleted` by [`DeletedBy::Custom`](crate::read::DeletedBy::Custom);
     /// - newer merge operands apply to a deleted key;
     /// - cursors at a snapshot skip the key.

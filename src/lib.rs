@@ -11,13 +11,12 @@
 //! Begin with it unless you have one:
 //!
 //! ```
-//! use paranoid_memtable::Lookup;
 //! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let set = MemTableSet::open(SetOptions::default(), ())?;
 //! set.put("apple", "red")?;
 //! set.delete_range("a", "b")?;
-//! assert!(matches!(set.view().get(b"apple")?, Lookup::Deleted { .. }));
+//! assert!(set.view().get(b"apple")?.is_deleted());
 //! # Ok(()) }
 //! ```
 //!
@@ -67,13 +66,13 @@
 //! An engine that has sequence numbers and a log of its own uses a table:
 //!
 //! ```
-//! use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+//! use paranoid_memtable::{MemTable, MemTableOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let table = MemTable::new(MemTableOptions::default())?;
 //! table.put(1, "apple", "red")?;
 //! table.put(2, "apple", "green")?;
-//! assert!(matches!(table.get("apple", 1)?, Lookup::Value(value) if *value == *b"red"));
-//! assert!(matches!(table.get("apple", u64::MAX)?, Lookup::Value(value) if *value == *b"green"));
+//! assert!(table.get("apple", 1)?.value() == Some(b"red"));
+//! assert!(table.get("apple", u64::MAX)?.value() == Some(b"green"));
 //! # Ok(()) }
 //! ```
 //!
@@ -95,11 +94,11 @@
 //! | --- | --- |
 //! | write | [`MemTable::put`], [`delete`](MemTable::delete), [`delete_range`](MemTable::delete_range), [`merge`](MemTable::merge); [`MemTable::writer`] for a thread that writes much |
 //! | write many at once | [`WriteBatch`] and [`MemTable::write_batch`]; more in [`batch`] |
-//! | read a key | [`TableReader::get`], [`multi_get`](TableReader::multi_get), [`get_into`](TableReader::get_into); more in [`read`] |
+//! | read a key | [`TableReader::get`], [`multi_get`](TableReader::multi_get), [`get_into`](TableReader::get_into); their answer is a [`Lookup`], with [`value`](Lookup::value) and [`found`](Lookup::found); more in [`read`] |
 //! | walk | [`TableReader::cursor_at`] and [`range_at`](TableReader::range_at) at a snapshot, [`cursor`](TableReader::cursor), [`range`](TableReader::range), [`versions`](TableReader::versions) and `for entry in &table` over all versions; [`owned`](Range::owned) ones keep their table alive; [`range_tombstones`](TableReader::range_tombstones); more in [`scan`] |
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
 //! | order and log batches, read several tables, flush them as one | the crate `paranoid-set`, and [`guide::compaction`]; the parts: [`scan::SortedSource`], [`ArenaRecycler`] |
-//! | choose what is checked | [`ParanoidOptions`]; more in [`integrity`] |
+//! | choose what is checked | [`MemTableOptionsBuilder::protection_bytes`], [`checksum_on_seek`](MemTableOptionsBuilder::checksum_on_seek), [`order_checks`](MemTableOptionsBuilder::order_checks), or all of them as [`ParanoidOptions`]; more in [`integrity`] |
 //! | look for damage, save what is left | [`TableReader::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
 //! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
 //! | use another order of keys | [`Comparator`], given to [`MemTableOptionsBuilder::comparator`] |
@@ -242,9 +241,9 @@ pub use memtable::reader::TableReader;
 pub use memtable::scan::cursor::{Cursor, OwnedCursor};
 pub use memtable::scan::range::{OwnedRange, Range};
 pub use memtable::skiplist::list::DuplicatePolicy;
+pub use memtable::stats::Stats;
 pub use memtable::table::MemTable;
 pub use memtable::write::insert::{Displaced, Inserted};
-pub use memtable::write::write_batch::BatchWritten;
 pub use memtable::writer::Writer;
 
 /// Entries that are written together, in RocksDB's encoding.
@@ -252,13 +251,13 @@ pub mod batch {
     pub use crate::memtable::batch::batch::RangeOrder;
     pub use crate::memtable::batch::reader::BatchEntry;
     pub use crate::memtable::write::prepared::{PreparedBatch, ReservedBatch};
+    pub use crate::memtable::write::write_batch::BatchWritten;
 }
 
 /// Types that point reads return: entries, pinned values, merge operands.
 pub mod read {
     pub use crate::memtable::read::entry::EntryBytes;
     pub use crate::memtable::read::get::{Base, DeletedBy, Operand, Operands, PinnedValue};
-    pub use crate::memtable::stats::Stats;
 }
 
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.

@@ -7,21 +7,15 @@ use std::sync::Arc;
 use allocation_counter::measure;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{
-    Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, WriteBatch,
-};
+use paranoid_memtable::{Lookup, MemTable, MemTableOptions, TableReader, WriteBatch};
 use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions};
 
 const EMPTY_TABLE_BYTES_MAX: u64 = 4 << 10;
 
 fn table(protection: u8) -> MemTable {
-    let paranoid = ParanoidOptions::builder()
-        .protection_bytes(protection)
-        .build()
-        .unwrap();
     MemTable::new(
         MemTableOptions::builder()
-            .paranoid(paranoid)
+            .protection_bytes(protection)
             .seed(1)
             .build()
             .unwrap(),
@@ -78,7 +72,7 @@ fn an_empty_table_is_small() {
 #[test]
 fn an_empty_table_stays_small() {
     let used = |table: &MemTable| {
-        assert!(matches!(table.get(b"k", 9).unwrap(), Lookup::NotFound));
+        assert!(table.get(b"k", 9).unwrap().found().is_none());
         assert!(
             table.cursor().first().is_ok()
                 && table.range(..).next().is_none()

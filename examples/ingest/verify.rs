@@ -68,7 +68,7 @@ fn read_part(
             .table
             .get_into(key(path), u64::MAX, &mut value)
             .map_err(|error| at(path, &error))?;
-        if !matches!(found, Lookup::Value((of, _)) if of == sequence(*index)) {
+        if found.into_value().map(|(of, _)| of) != Some(sequence(*index)) {
             return Err(Failure::Differs(format!(
                 "{} was put and is now {found:?}",
                 path.display()
@@ -189,7 +189,7 @@ impl Doomed {
                 .table
                 .get(key(path), now - 1)
                 .map_err(|error| at(path, &error))?;
-            if !matches!(&before, Lookup::Value(value) if Receipt::of(value) == receipt) {
+            if before.value().map(Receipt::of) != Some(receipt) {
                 let path = path.display();
                 return Err(Failure::Differs(format!(
                     "the snapshot before the range delete has {path} as {before:?}"
@@ -199,7 +199,7 @@ impl Doomed {
         for (snapshot, expected) in [(now, 0), (now - 1, gone)] {
             let range = load
                 .table
-                .range_at(snapshot, self.start.as_slice()..self.end.as_slice());
+                .range_at(self.start.as_slice()..self.end.as_slice(), snapshot);
             let mut seen = 0;
             for entry in range {
                 entry.map_err(failed)?;
@@ -246,7 +246,7 @@ pub(crate) fn walk(
     compare(frozen.range(..).rev(), expected.iter().rev(), "backward")?;
     let backward = started.elapsed();
     let mut visible = 0;
-    for entry in frozen.range_at(u64::MAX, ..) {
+    for entry in frozen.range_at(.., u64::MAX) {
         entry.map_err(|error| Failure::of_table("walk at the newest snapshot", &error))?;
         visible += 1;
     }

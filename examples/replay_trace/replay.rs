@@ -146,7 +146,7 @@ pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Resul
         .collect();
     expected.sort_unstable_by_key(|(lbn, _)| *lbn);
     let failed = |error: paranoid_memtable::Error| Failure::of_table("walk at the end", &error);
-    let mut walk = plan.table.range_at(u64::MAX, ..);
+    let mut walk = plan.table.range_at(.., u64::MAX);
     let mut wanted = Vec::new();
     for (lbn, written) in &expected {
         let Some(entry) = walk.next() else {

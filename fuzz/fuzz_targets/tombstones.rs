@@ -108,14 +108,14 @@ fn check_table(table: &TableReader, model: &Model, style: u8, snapshot: u64) {
         (entry.user_key().to_vec(), entry.sequence())
     };
     assert_eq!(
-        table.range_at(snapshot, ..).map(entry).collect::<Vec<_>>(),
+        table.range_at(.., snapshot).map(entry).collect::<Vec<_>>(),
         shown,
         "at {snapshot}"
     );
     shown.reverse();
     assert_eq!(
         table
-            .range_at(snapshot, ..)
+            .range_at(.., snapshot)
             .rev()
             .map(entry)
             .collect::<Vec<_>>(),

@@ -91,12 +91,11 @@ impl FlushThread {
     /// Makes the thread try again after a flush failed. Does nothing without an error.
     ///
     /// ```
-    /// use std::sync::Arc;
     /// use paranoid_memtable::{Error, WriteBatch};
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let thread = set.start_flush_thread(|_job| Err(Error::Sink(Arc::new(std::io::Error::other("disk full")))))?;
+    /// let thread = set.start_flush_thread(|_job| Err(std::io::Error::other("disk full").into()))?;
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"k", b"v")?;
     /// set.write(&batch)?;
@@ -106,7 +105,7 @@ impl FlushThread {
     /// }
     /// assert_eq!(set.stats().tables, 2, "nothing is lost");
     /// thread.retry(); // once there is space again
-    /// assert!(matches!(thread.close(), Ok(()) | Err(Error::Sink(_))));
+    /// assert!(matches!(thread.close(), Ok(()) | Err(Error::Io { .. })));
     /// # Ok(()) }
     /// ```
     pub fn retry(&self) {

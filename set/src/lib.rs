@@ -32,13 +32,13 @@
 //! ends meanwhile neither hides an entry nor shows it twice. A view keeps the memory of its tables.
 //! A [`Snapshot`] keeps no memory: flushes keep the versions that the snapshot needs, and
 //! [`view_at`](MemTableSet::view_at) reads at it at any time. If the tables do not decide
-//! ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound),
+//! ([`found`](paranoid_memtable::Lookup::found) is `None`,
 //! [`Base::Below`](paranoid_memtable::read::Base::Below)), the engine looks in the view's base, at
 //! the view's number. [`View::merging_get`], [`View::merging_multi_get`] and
 //! [`View::merging_cursor`] read both in one call.
 //!
 //! ```
-//! use paranoid_memtable::{Lookup, WriteBatch};
+//! use paranoid_memtable::WriteBatch;
 //! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let set = MemTableSet::open(SetOptions::default(), ())?;
@@ -49,8 +49,8 @@
 //! batch.clear();
 //! batch.delete(b"apple")?;
 //! set.write(&batch)?;
-//! assert!(matches!(set.view().get(b"apple")?, Lookup::Deleted { .. }));
-//! assert!(matches!(set.view_at(&before)?.get(b"apple")?, Lookup::Value(value) if *value == *b"red"));
+//! assert!(set.view().get(b"apple")?.is_deleted());
+//! assert!(set.view_at(&before)?.get(b"apple")?.value() == Some(b"red"));
 //! # Ok(()) }
 //! ```
 //!
@@ -165,7 +165,7 @@
 //! replay of a batch ends in `WriteStall`.
 //!
 //! ```
-//! use paranoid_memtable::{Lookup, WriteBatch};
+//! use paranoid_memtable::WriteBatch;
 //! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let mut logged = WriteBatch::new(); // as the journal had it
@@ -176,7 +176,7 @@
 //! for batch in [logged].iter().filter(|batch| batch.sequence() > flushed) {
 //!     set.replay(batch)?;
 //! }
-//! assert!(matches!(set.view().get(b"apple")?, Lookup::Value(value) if value.sequence() == 8));
+//! assert!(set.view().get(b"apple")?.into_value().is_some_and(|value| value.sequence() == 8));
 //! # Ok(()) }
 //! ```
 //!
@@ -277,7 +277,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use paranoid_memtable::{Error, Lookup, WriteBatch};
+//! use paranoid_memtable::{Error, WriteBatch};
 //! use paranoid_set::{Durability, Journal, MemTableSet, SetOptions};
 //! /// A journal whose disk fails at the first sync.
 //! struct Failing;
@@ -286,7 +286,7 @@
 //!         Ok(())
 //!     }
 //!     fn sync(&self) -> Result<(), Error> {
-//!         Err(Error::Sink(Arc::new(std::io::Error::other("no disk"))))
+//!         Err(std::io::Error::other("no disk").into())
 //!     }
 //!     fn switch(&self, _: u64) -> Result<(), Error> {
 //!         Ok(())
@@ -301,7 +301,7 @@
 //! batch.put(b"k", b"v")?;
 //! set.write(&batch)?;
 //! assert!(matches!(set.write_with(&batch, Durability::Synced), Err(Error::ReadOnly { .. })));
-//! assert!(matches!(set.view().get(b"k")?, Lookup::Value(value) if value.sequence() == 1));
+//! assert!(set.view().get(b"k")?.into_value().is_some_and(|value| value.sequence() == 1));
 //! set.switch()?;
 //! let mut job = set.begin_flush()?.expect("what is visible");
 //! let mut items = job.items()?;

@@ -65,7 +65,7 @@ impl Registry {
 /// it needs. A snapshot keeps no memory of tables.
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_memtable::WriteBatch;
 /// use paranoid_set::{MemTableSet, SetOptions, Snapshot};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
@@ -73,7 +73,7 @@ impl Registry {
 /// let mut batch = WriteBatch::new();
 /// batch.put(b"k", b"v")?;
 /// assert_eq!((before.sequence(), set.write(&batch)?), (0, 1));
-/// assert!(matches!(set.view_at(&before)?.get(b"k")?, Lookup::NotFound));
+/// assert!(set.view_at(&before)?.get(b"k")?.found().is_none());
 /// # Ok(()) }
 /// ```
 pub struct Snapshot {

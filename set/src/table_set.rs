@@ -43,7 +43,7 @@ thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) }
 /// it compares: the inner write would wait for the outer one.
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_memtable::WriteBatch;
 /// use paranoid_set::{MemTableSet, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), "no files yet")?;
@@ -52,7 +52,7 @@ thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) }
 /// batch.delete(b"pear")?;
 /// assert_eq!(set.write(&batch)?, 2);
 /// let view = set.view();
-/// assert!(matches!(view.get(b"apple")?, Lookup::Value(value) if *value == *b"red"));
+/// assert!(view.get(b"apple")?.value() == Some(b"red"));
 /// # Ok(()) }
 /// ```
 pub struct MemTableSet<B> {
@@ -92,7 +92,6 @@ impl<B> MemTableSet<B> {
     /// [`delete`](Self::delete), [`merge`](Self::merge) and [`delete_range`](Self::delete_range).
     ///
     /// ```
-    /// use paranoid_memtable::Lookup;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
@@ -100,7 +99,7 @@ impl<B> MemTableSet<B> {
     /// set.put("banana", "yellow")?;
     /// set.delete("apple")?;
     /// set.delete_range("b", "c")?; // the end is exclusive
-    /// assert!(matches!(set.view().get(b"banana")?, Lookup::Deleted { .. }));
+    /// assert!(set.view().get(b"banana")?.is_deleted());
     /// # Ok(()) }
     /// ```
     ///

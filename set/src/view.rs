@@ -33,7 +33,7 @@ use crate::tables::{LastNumber, Tables};
 /// [`Snapshot`](crate::Snapshot) does not.
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_memtable::WriteBatch;
 /// use paranoid_set::{MemTableSet, SetOptions, View};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), "files 1 and 2")?;
@@ -41,10 +41,9 @@ use crate::tables::{LastNumber, Tables};
 /// batch.put(b"k", b"v")?;
 /// set.write(&batch)?;
 /// let view: View<&str> = set.view();
-/// match view.get(b"k")? {
-///     Lookup::Value(value) => assert_eq!(*value, *b"v"),
-///     Lookup::NotFound => println!("to be looked for in {}", view.base()),
-///     Lookup::Deleted { .. } | Lookup::Merge(_) => unreachable!("it was put"),
+/// match view.get(b"k")?.found() {
+///     Some(answer) => assert!(answer.value() == Some(b"v")),
+///     None => println!("to be looked for in {}", view.base()),
 /// }
 /// # Ok(()) }
 /// ```
@@ -89,7 +88,7 @@ impl<B> View<B> {
     /// Looks a key up in all tables, newest first. Expected O(tables * log n).
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, WriteBatch};
+    /// use paranoid_memtable::WriteBatch;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
@@ -100,7 +99,7 @@ impl<B> View<B> {
     /// batch.clear();
     /// batch.delete_range(b"a", b"z")?;
     /// set.write(&batch)?;
-    /// assert!(matches!(set.view().get(b"k")?, Lookup::Deleted { sequence: 2, .. }));
+    /// assert!(set.view().get(b"k")?.is_deleted());
     /// # Ok(()) }
     /// ```
     ///
@@ -126,7 +125,7 @@ impl<B> View<B> {
     /// overlap; see [`multi_get`](paranoid_memtable::TableReader::multi_get).
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, WriteBatch};
+    /// use paranoid_memtable::WriteBatch;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
@@ -134,9 +133,9 @@ impl<B> View<B> {
     /// batch.put(b"a", b"1")?;
     /// set.write(&batch)?;
     /// let view = set.view();
-    /// let found = view.multi_get(&["a", "b"]);
-    /// assert!(matches!(&found[0], Ok(Lookup::Value(value)) if **value == *b"1"));
-    /// assert!(matches!(found[1], Ok(Lookup::NotFound)));
+    /// let found: Vec<_> = view.multi_get(&["a", "b"]).into_iter().collect::<Result<_, _>>()?;
+    /// assert!(found[0].value() == Some(b"1"));
+    /// assert!(found[1].value().is_none());
     /// # Ok(()) }
     /// ```
     ///

@@ -20,12 +20,12 @@ use crate::memtable::scan::range::Range;
 /// is a handle: its clones are the same table. Dropping the last handle takes O(chunks).
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, MemTable};
+/// use paranoid_memtable::MemTable;
 /// let table = MemTable::default();
 /// table.put(1, b"key", b"value")?;
 /// let frozen = table.freeze()?;
 /// drop(table);
-/// assert!(matches!(frozen.get(b"key", 1)?, Lookup::Value(value) if *value == *b"value"));
+/// assert!(frozen.get(b"key", 1)?.value() == Some(b"value"));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Clone)]

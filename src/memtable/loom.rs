@@ -214,7 +214,7 @@ fn put_z(table: &MemTable) -> JoinHandle<()> {
 
 fn assert_b_is_shown(table: &MemTable) {
     let mut entries = table
-        .range_at(9, ..)
+        .range_at(.., 9)
         .map(|entry| entry.unwrap().user_key() == b"b");
     assert!(
         entries.any(|is_b| is_b),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::error::{Error, Result};
 use crate::integrity::hash::{mix, splitmix};
-use crate::integrity::options::ParanoidOptions;
+use crate::integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::arena::recycler::ArenaRecycler;
 use crate::memtable::extractor::PrefixExtractor;
@@ -112,6 +112,8 @@ impl MemTableOptions {
     pub fn builder() -> MemTableOptionsBuilder {
         MemTableOptionsBuilder {
             options: MemTableOptions::default(),
+            whole_paranoid: None,
+            single_paranoid: None,
         }
     }
 
@@ -210,6 +212,10 @@ fn process_seed() -> u64 {
 #[must_use]
 pub struct MemTableOptionsBuilder {
     options: MemTableOptions,
+    /// The integrity options that [`paranoid`](Self::paranoid) set.
+    whole_paranoid: Option<ParanoidOptions>,
+    /// The integrity options that their own setters set.
+    single_paranoid: Option<ParanoidOptionsBuilder>,
 }
 
 /// The largest share of the write buffer that a filter may take.
@@ -283,18 +289,96 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Sets the integrity options (default: 8 protection bytes, all other checks off).
+    /// Sets all integrity options at once (default: 8 protection bytes, all other checks off). Use
+    /// either this setter, or those of single options: [`protection_bytes`](Self::protection_bytes),
+    /// [`checksum_on_seek`](Self::checksum_on_seek) and [`order_checks`](Self::order_checks).
     ///
     /// ```
-    /// use paranoid_memtable::{MemTableOptions, ParanoidOptions};
+    /// use paranoid_memtable::{Error, MemTableOptions, ParanoidOptions};
     /// let paranoid = ParanoidOptions::builder().protection_bytes(4).build()?;
-    /// let options = MemTableOptions::builder().paranoid(paranoid).build()?;
-    /// assert_eq!(options.paranoid().protection_bytes(), 4);
+    /// let builder = MemTableOptions::builder().paranoid(paranoid);
+    /// assert_eq!(builder.clone().build()?.paranoid().protection_bytes(), 4);
+    /// let contradiction = builder.protection_bytes(8);
+    /// assert!(matches!(contradiction.build(), Err(Error::InvalidArgument(_))));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn paranoid(mut self, paranoid: ParanoidOptions) -> Self {
-        self.options.paranoid = paranoid;
+        self.whole_paranoid = Some(paranoid);
         self
+    }
+
+    /// Sets the number of bytes stored of each of an entry's two digests: 0, 1, 2, 4 or 8
+    /// (default). [`ParanoidOptionsBuilder::protection_bytes`] says what each number misses.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTableOptions;
+    /// let options = MemTableOptions::builder().protection_bytes(4).build()?;
+    /// assert_eq!(options.paranoid().protection_bytes(), 4);
+    /// assert!(MemTableOptions::builder().protection_bytes(3).build().is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn protection_bytes(self, bytes: u8) -> Self {
+        self.with_paranoid(|paranoid| paranoid.protection_bytes(bytes))
+    }
+
+    /// Makes searches verify the key digest of every node that they enter (default off). Needs
+    /// protection bytes.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTableOptions};
+    /// let options = MemTableOptions::builder().checksum_on_seek(true).build()?;
+    /// assert!(options.paranoid().checksum_on_seek());
+    /// let contradiction = MemTableOptions::builder().protection_bytes(0).checksum_on_seek(true);
+    /// assert!(matches!(contradiction.build(), Err(Error::InvalidArgument(_))));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "the setter of a yes/no option"
+    )]
+    pub fn checksum_on_seek(self, on: bool) -> Self {
+        self.with_paranoid(|paranoid| paranoid.checksum_on_seek(on))
+    }
+
+    /// Makes searches and steps compare neighbours and report entries that are out of order
+    /// (default off). This finds comparators that contradict themselves.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTableOptions;
+    /// assert!(MemTableOptions::builder().order_checks(true).build()?.paranoid().order_checks());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "the setter of a yes/no option"
+    )]
+    pub fn order_checks(self, on: bool) -> Self {
+        self.with_paranoid(|paranoid| paranoid.order_checks(on))
+    }
+
+    /// This builder after one setter of the integrity options.
+    fn with_paranoid(
+        mut self,
+        set: impl FnOnce(ParanoidOptionsBuilder) -> ParanoidOptionsBuilder,
+    ) -> Self {
+        self.single_paranoid = Some(set(self.single_paranoid.take().unwrap_or_default()));
+        self
+    }
+
+    /// The integrity options, which one of the two ways sets.
+    fn built_paranoid(&mut self) -> Result<ParanoidOptions> {
+        let whole = self.whole_paranoid.take();
+        let Some(single) = self.single_paranoid.take() else {
+            return Ok(whole.unwrap_or_default());
+        };
+        let single = single.build()?;
+        if whole.is_some_and(|whole| whole != single) {
+            return Err(Error::InvalidArgument(
+                "paranoid sets all integrity options, and another setter sets them otherwise"
+                    .into(),
+            ));
+        }
+        Ok(single)
     }
 
     /// Sets what an insert does if the table has an entry with its user key and sequence number
@@ -346,10 +430,10 @@ impl MemTableOptionsBuilder {
     /// absent keys pass. Reads look for range tombstones whether or not the key passes.
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// use paranoid_memtable::{MemTable, MemTableOptions};
     /// let table = MemTable::new(MemTableOptions::builder().whole_key_filter(0.015).build()?)?;
     /// table.put(1, b"present", b"")?;
-    /// assert!(matches!(table.get(b"absent", 1)?, Lookup::NotFound));
+    /// assert!(table.get(b"absent", 1)?.found().is_none());
     /// assert!(MemTableOptions::builder().whole_key_filter(0.5).build().is_err());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
@@ -379,11 +463,11 @@ impl MemTableOptionsBuilder {
     /// `InvalidArgument`.
     ///
     /// ```
-    /// use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};
+    /// use paranoid_memtable::{Directory, MemTable, MemTableOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::new(MemTableOptions::builder().directory(Directory::On).build()?)?;
     /// table.put(1, b"key", b"value")?;
-    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(_)));
+    /// assert!(table.get(b"key", 1)?.value().is_some());
     /// # Ok(()) }
     /// ```
     pub fn directory(mut self, directory: Directory) -> Self {
@@ -422,13 +506,19 @@ impl MemTableOptionsBuilder {
     /// `InvalidArgument` for:
     ///
     /// - sizes out of range (0 is in range for `value_len_max` alone);
+    /// - protection bytes other than 0, 1, 2, 4 and 8, and `checksum_on_seek` without any;
+    /// - integrity options by `paranoid` and other ones by their own setters;
     /// - a hard limit below the write buffer size;
     /// - filter shares out of range, or of less than 184 bytes;
     /// - [`Directory::On`] with a comparator whose order is `Custom`;
     /// - filters with a comparator whose equality is `Custom`;
     /// - a comparator with the order of bytes whose equality is `Custom`.
-    pub fn build(self) -> Result<MemTableOptions> {
-        let options = self.options;
+    pub fn build(mut self) -> Result<MemTableOptions> {
+        let paranoid = self.built_paranoid()?;
+        let options = MemTableOptions {
+            paranoid,
+            ..self.options
+        };
         within(
             "write_buffer_size",
             options.write_buffer_size,

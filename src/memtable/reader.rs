@@ -213,13 +213,13 @@ impl TableReader {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use paranoid_memtable::{Lookup, MemTable};
+    /// use paranoid_memtable::MemTable;
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let permit = Arc::new("64 MiB of the budget");
     /// let table = MemTable::default();
     /// table.attach(permit.clone());
     /// table.put(1, b"k", b"v")?;
-    /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
+    /// let value = table.get(b"k", 1)?.into_value().expect("it was put");
     /// let pinned = value.to_pinned();
     /// drop(table);
     /// assert_eq!(Arc::strong_count(&permit), 2, "the value keeps the memory, and the memory the permit");
@@ -260,13 +260,13 @@ impl TableReader {
     /// or nothing. Expected O(log n).
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, MemTable};
+    /// use paranoid_memtable::MemTable;
     /// let table = MemTable::default();
     /// table.put(1, b"apple", b"red")?;
     /// table.put(5, b"apple", b"green")?;
-    /// assert!(matches!(table.get(b"apple", 4)?, Lookup::Value(value) if *value == *b"red"));
-    /// assert!(matches!(table.get(b"apple", 5)?, Lookup::Value(value) if *value == *b"green"));
-    /// assert!(matches!(table.get(b"pear", 5)?, Lookup::NotFound));
+    /// assert!(table.get(b"apple", 4)?.value() == Some(b"red"));
+    /// assert!(table.get(b"apple", 5)?.value() == Some(b"green"));
+    /// assert!(table.get(b"pear", 5)?.found().is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
@@ -331,12 +331,12 @@ impl TableReader {
     /// the copy. Allocates only if the buffer is too small.
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, MemTable};
+    /// use paranoid_memtable::{Kind, MemTable};
     /// let table = MemTable::default();
     /// table.put(1, b"apple", b"red")?;
     /// let mut buffer = Vec::with_capacity(16);
-    /// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Lookup::Value(_)));
-    /// assert_eq!(buffer, b"red");
+    /// let (sequence, kind) = table.get_into(b"apple", 1, &mut buffer)?.into_value().expect("it was put");
+    /// assert_eq!((sequence, kind, &buffer[..]), (1, Kind::PUT, &b"red"[..]));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
@@ -358,14 +358,13 @@ impl TableReader {
     /// Much faster than a loop of gets, because the searches overlap.
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
+    /// use paranoid_memtable::{MemTable, Result};
+    /// let table = MemTable::default();
     /// table.put(1, b"a", b"x")?;
-    /// let results = table.multi_get(&[b"b", b"a"], 1);
-    /// assert!(matches!(results[0], Ok(Lookup::NotFound)));
-    /// assert!(matches!(results[1], Ok(Lookup::Value(_))));
-    /// # Ok(()) }
+    /// let found: Vec<_> = table.multi_get(&[b"b", b"a"], 1).into_iter().collect::<Result<_>>()?;
+    /// assert!(found[0].value().is_none());
+    /// assert!(found[1].value() == Some(b"x"));
+    /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
     pub fn multi_get<K: AsRef<[u8]>>(
@@ -382,13 +381,14 @@ impl TableReader {
     /// buffer, which is cleared first. Allocates only if the buffer is too small.
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, MemTable};
+    /// use paranoid_memtable::{MemTable, Result};
     /// let table = MemTable::default();
     /// table.put(1, b"apple", b"red")?;
     /// let mut lookups = Vec::with_capacity(2);
     /// table.multi_get_into(&[b"apple".as_slice(), b"pear"], 1, &mut lookups);
-    /// assert!(matches!(&lookups[0], Ok(Lookup::Value(value)) if **value == *b"red"));
-    /// assert!(matches!(lookups[1], Ok(Lookup::NotFound)));
+    /// let found: Vec<_> = lookups.drain(..).collect::<Result<_>>()?;
+    /// assert!(found[0].value() == Some(b"red"));
+    /// assert!(found[1].value().is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn multi_get_into<'a, K: AsRef<[u8]>>(
@@ -449,14 +449,14 @@ impl TableReader {
     /// table.put(1, b"a", b"")?;
     /// table.put(2, b"b", b"")?;
     /// table.delete(3, b"a")?;
-    /// let keys: Result<Vec<&[u8]>, Error> = table.range_at(3, ..).map(|entry| Ok(entry?.user_key())).collect();
+    /// let keys: Result<Vec<&[u8]>, Error> = table.range_at(.., 3).map(|entry| Ok(entry?.user_key())).collect();
     /// assert_eq!(keys?, [b"b"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn range_at(
         &self,
-        snapshot: SequenceNumber,
         range: impl KeyRange,
+        snapshot: SequenceNumber,
     ) -> Range<Borrowed<'_>, AtSnapshot> {
         let visible = Visible::At(snapshot);
         Range::new(Borrowed(self.core()), visible, scan_bounds(&range))

@@ -38,13 +38,12 @@ use crate::sync::Ordering;
 /// table.
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+/// use paranoid_memtable::{MemTable, MemTableOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let table = MemTable::new(MemTableOptions::default())?;
 /// table.put(1, b"apple", b"red")?;
 /// table.put(2, b"apple", b"green")?;
-/// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("not there") };
-/// assert_eq!(&*value, b"red");
+/// assert!(table.get(b"apple", 1)?.value() == Some(b"red"));
 /// assert_eq!(table.clone().len(), 2);
 /// # Ok(()) }
 /// ```
@@ -223,13 +222,13 @@ impl MemTable {
     /// limits. If the batch has no entry of the family, nothing is written.
     ///
     /// ```
-    /// use paranoid_memtable::{Kind, Lookup, MemTable, WriteBatch};
+    /// use paranoid_memtable::{Kind, MemTable, WriteBatch};
     /// let (fruit, colours, mut batch) = (MemTable::default(), MemTable::default(), WriteBatch::new());
     /// batch.put(b"apple", b"red")?;
     /// batch.insert_in(3, Kind::PUT, b"red", b"apple")?;
     /// fruit.write_batch_of(0, 7, &batch)?;
     /// colours.write_batch_of(3, 7, &batch)?;
-    /// assert!(matches!(fruit.get(b"apple", 7)?, Lookup::Value(value) if *value == *b"red"));
+    /// assert!(fruit.get(b"apple", 7)?.value() == Some(b"red"));
     /// assert_eq!(colours.stats().largest_sequence, Some(8));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```

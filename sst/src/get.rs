@@ -24,8 +24,8 @@ use paranoid_memtable::{Kind, Lookup, SequenceNumber};
 /// let Lookup::Merge(MergeOperands { operands, base }) = table.get(b"count", 9)? else { panic!() };
 /// assert_eq!(operands, [(5, b"+2".to_vec()), (4, b"+1".to_vec())]);
 /// assert_eq!(base, Base::Below);                      // their base is in an older table
-/// assert!(matches!(table.get(b"gone", 9)?, Lookup::Deleted { sequence: 3, .. }));
-/// assert_eq!(table.get(b"gone", 2)?, Lookup::NotFound);
+/// assert!(table.get(b"gone", 9)?.is_deleted());
+/// assert!(table.get(b"gone", 2)?.found().is_none());
 /// # Ok::<(), paranoid_sst::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +36,39 @@ pub struct MergeOperands {
     pub base: Base<Vec<u8>>,
 }
 
-/// The answer for a key: a copy of the value with its sequence number, or copies of merge operands.
-type Found = Lookup<(SequenceNumber, Vec<u8>), MergeOperands>;
+/// A copy of a key's value in a table, with its sequence number.
+///
+/// ```
+/// use paranoid_memtable::Kind;
+/// use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableValue};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("1.sst");
+/// let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+/// writer.add(b"apple", 5, Kind::PUT, b"red")?;
+/// writer.finish()?;
+///
+/// let table = SortedTable::open(&path)?;
+/// assert!(table.get(b"apple", 9)?.value() == Some(b"red"));
+/// let TableValue { sequence, bytes } = table.get(b"apple", 9)?.into_value().expect("it was put");
+/// assert_eq!((sequence, &bytes[..]), (5, &b"red"[..]));
+/// # Ok::<(), paranoid_sst::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableValue {
+    /// The sequence number of the entry.
+    pub sequence: SequenceNumber,
+    /// The value.
+    pub bytes: Vec<u8>,
+}
+
+impl AsRef<[u8]> for TableValue {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The answer for a key: copies of the value or of merge operands.
+type Found = Lookup<TableValue, MergeOperands>;
 
 impl SortedTable {
     /// Looks up `user_key` for a reader at `snapshot`, and copies the value or the operands. It
@@ -83,7 +114,10 @@ impl SortedTable {
                     cursor.step()?;
                     continue;
                 }
-                Kind::PUT if operands.is_empty() => Lookup::Value((sequence, value())),
+                Kind::PUT if operands.is_empty() => Lookup::Value(TableValue {
+                    sequence,
+                    bytes: value(),
+                }),
                 Kind::PUT => Lookup::Merge(MergeOperands {
                     operands,
                     base: Base::Value(value()),

@@ -145,7 +145,7 @@ pub use cursor::{TableCursor, TableEntry};
 pub use error::{BlockKind, Corruption, Error, Result};
 pub use finish::Written;
 pub use footer::Footer;
-pub use get::MergeOperands;
+pub use get::{MergeOperands, TableValue};
 pub use ingest::{MergeOperator, ingestible, ingestible_in};
 pub use limits::{Limits, limits};
 pub use options::{

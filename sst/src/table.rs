@@ -38,7 +38,7 @@ use crate::{compression, filter, properties, tombstones};
 ///
 /// ```
 /// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
-/// # use paranoid_memtable::{Kind, Lookup};
+/// # use paranoid_memtable::Kind;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("1.sst");
 /// # let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
@@ -46,8 +46,8 @@ use crate::{compression, filter, properties, tombstones};
 /// # writer.finish()?;
 /// let table = SortedTable::open(&path)?;
 /// table.verify()?;                                     // every block, every entry
-/// assert!(matches!(table.get(b"apple", 7)?, Lookup::Value((7, _))));
-/// assert!(matches!(table.get(b"apple", 6)?, Lookup::NotFound));
+/// assert!(table.get(b"apple", 7)?.value() == Some(b"red"));
+/// assert!(table.get(b"apple", 6)?.found().is_none());
 /// let mut cursor = table.cursor();
 /// cursor.last()?;
 /// assert_eq!(cursor.entry().map(|entry| entry.user_key), Some(b"apple".as_slice()));

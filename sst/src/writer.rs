@@ -80,7 +80,7 @@ impl Counts {
 ///
 /// ```
 /// use paranoid_memtable::flush::Versions;
-/// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+/// use paranoid_memtable::{MemTable, MemTableOptions};
 /// use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -96,7 +96,7 @@ impl Counts {
 /// assert_eq!((written.entries, written.range_deletions), (1, 1));
 ///
 /// let table = SortedTable::open(&path)?;
-/// assert!(matches!(table.get(b"apple", 2)?, Lookup::Value((_, value)) if value == b"red"));
+/// assert!(table.get(b"apple", 2)?.value() == Some(b"red"));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]

@@ -272,7 +272,7 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     let mut owned = table.range(key.as_slice()..).owned();
     owned.next_entry().unwrap();
     show!(out, "OwnedRange", &owned);
-    show!(out, "Range", &table.range_at(u64::MAX, ..=key.as_slice()));
+    show!(out, "Range", &table.range_at(..=key.as_slice(), u64::MAX));
     let seen = table.range_tombstones(u64::MAX).unwrap();
     show!(out, "Fragments", &seen);
     show!(out, "Range", &table.range(key.as_slice()..).descending());

@@ -6,7 +6,7 @@ use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{
     Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, ParanoidOptions,
+    MemTableOptionsBuilder,
 };
 
 use crate::support::orders::CaseBlind;
@@ -190,13 +190,9 @@ fn compare_prefix(
 }
 
 fn run(name: &str, policy: DuplicatePolicy, protection: u8, seed: u64, ops: u64) {
-    let paranoid = ParanoidOptions::builder()
+    let options = configured(name)
         .protection_bytes(protection)
         .checksum_on_seek(protection > 0 && seed.is_multiple_of(2))
-        .build()
-        .unwrap();
-    let options = configured(name)
-        .paranoid(paranoid)
         .duplicates(policy)
         .build()
         .unwrap();

@@ -302,7 +302,7 @@ mod flush_protection {
     use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::integrity::StoredProtection;
     use paranoid_memtable::tombstone::Fragment;
-    use paranoid_memtable::{Kind, MemTable, MemTableOptions, ParanoidOptions};
+    use paranoid_memtable::{Kind, MemTable, MemTableOptions};
 
     /// Compares each entry, and each entry with one bit of it flipped, with the entry's stored
     /// digests.
@@ -381,11 +381,7 @@ mod flush_protection {
     #[test]
     fn a_flip_after_the_table_disagrees_with_the_stored_digests() {
         for protection in [0, 1, 2, 4, 8] {
-            let paranoid = ParanoidOptions::builder()
-                .protection_bytes(protection)
-                .build()
-                .unwrap();
-            let options = MemTableOptions::builder().paranoid(paranoid);
+            let options = MemTableOptions::builder().protection_bytes(protection);
             let table = MemTable::new(options.build().unwrap()).unwrap();
             for number in 0..60u64 {
                 let kind = [Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::from_u8(0x91)]
@@ -747,12 +743,12 @@ mod slow_freeze {
             }
         }
         assert_eq!(
-            table.range_at(snapshot, ..).map(Result::unwrap).count(),
+            table.range_at(.., snapshot).map(Result::unwrap).count(),
             shown
         );
         assert_eq!(
             table
-                .range_at(snapshot, ..)
+                .range_at(.., snapshot)
                 .rev()
                 .map(Result::unwrap)
                 .count(),

@@ -895,7 +895,7 @@ mod stores {
                 };
                 (key_back(entry.user_key()), known)
             };
-            let range = self.table.range_at(at, ..);
+            let range = self.table.range_at(.., at);
             let shown: Vec<_> = if rng.one_in(2) {
                 range.map(|entry| row(entry.unwrap())).collect()
             } else {

@@ -2,10 +2,10 @@
 //! refused. Block trailers, checksums and kinds of entries by themselves.
 
 #[cfg(feature = "fault-injection")]
-use paranoid_memtable::fault::{FaultInjector, Region};
-use paranoid_memtable::{Error, ParanoidOptions};
+use paranoid_memtable::MemTable;
 #[cfg(feature = "fault-injection")]
-use paranoid_memtable::{MemTable, MemTableOptions};
+use paranoid_memtable::fault::{FaultInjector, Region};
+use paranoid_memtable::{Error, MemTableOptions, ParanoidOptions};
 
 #[test]
 fn options_say_what_was_asked_for() {
@@ -51,19 +51,67 @@ fn options_say_what_was_asked_for() {
     assert_eq!(ParanoidOptions::builder().build().unwrap(), options);
 }
 
+/// Integrity options are the same by the table's builder and by their own one. Both at once
+/// must agree, in either order.
+#[test]
+fn integrity_options_are_set_in_one_of_two_ways() {
+    let mut valid = vec![];
+    for bytes in [0, 1, 2, 3, 4, 8] {
+        for (on_seek, order) in [(false, false), (false, true), (true, false), (true, true)] {
+            let whole = ParanoidOptions::builder()
+                .protection_bytes(bytes)
+                .checksum_on_seek(on_seek)
+                .order_checks(order)
+                .build();
+            let single = MemTableOptions::builder()
+                .order_checks(order)
+                .checksum_on_seek(on_seek)
+                .protection_bytes(bytes);
+            match (whole, single.clone().build()) {
+                (Ok(whole), Ok(options)) => {
+                    assert_eq!(options.paranoid(), &whole);
+                    valid.push((whole, single));
+                }
+                (Err(whole), Err(options)) => assert_eq!(refused(whole), refused(options)),
+                different => panic!("{bytes}, {on_seek}, {order}: {different:?}"),
+            }
+        }
+    }
+    assert_eq!(valid.len(), 18);
+    for (whole, _) in &valid {
+        for (other, single) in &valid {
+            let alone = MemTableOptions::builder().paranoid(whole.clone());
+            assert_eq!(alone.build().unwrap().paranoid(), whole);
+            let both = single.clone().paranoid(whole.clone()).build();
+            if whole == other {
+                assert_eq!(both.unwrap().paranoid(), whole);
+            } else {
+                assert!(refused(both.unwrap_err()).contains("paranoid"));
+            }
+        }
+        let after = MemTableOptions::builder()
+            .paranoid(whole.clone())
+            .order_checks(!whole.order_checks());
+        assert!(refused(after.build().unwrap_err()).contains("paranoid"));
+    }
+}
+
+fn refused(error: Error) -> String {
+    match error {
+        Error::InvalidArgument(text) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Every bit of an entry is flipped while a cursor is parked on it. Getters that return the same
 /// parts agree on whether the entry verifies, and a scrub always reports the damage.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn getters_of_an_entry_verify_what_they_return() {
     for protection in [1, 8] {
-        let paranoid = ParanoidOptions::builder()
-            .protection_bytes(protection)
-            .build()
-            .unwrap();
         let table = MemTable::new(
             MemTableOptions::builder()
-                .paranoid(paranoid)
+                .protection_bytes(protection)
                 .seed(3)
                 .build()
                 .unwrap(),

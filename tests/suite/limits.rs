@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::{
     Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, ParanoidOptions, TableReader,
+    MemTableOptionsBuilder, TableReader,
 };
 
 use crate::support::orders::{Script, Scripted, ScriptedLoosely, script};
@@ -169,15 +169,11 @@ fn a_full_table_refuses_and_continues() {
     let seed = seed_or(3);
     let _watchdog = Watchdog::new(test, seed);
     for protection in [0, 8] {
-        let paranoid = ParanoidOptions::builder()
-            .protection_bytes(protection)
-            .build()
-            .unwrap();
         for limit in [4 << 10, (4 << 10) + 8, 64 << 10, HARD_LIMIT - 8, HARD_LIMIT] {
             let options = builder()
                 .write_buffer_size(limit.min(64 << 10))
                 .hard_limit(limit);
-            let table = table(options.paranoid(paranoid.clone()));
+            let table = table(options.protection_bytes(protection));
             fill(&table, limit, &mut Rng::new(seed));
         }
     }
@@ -582,11 +578,7 @@ fn a_comparator_that_disagrees_with_itself() {
     let seed = seed_or(13);
     let _watchdog = Watchdog::new("limits::a_comparator_that_disagrees_with_itself", seed);
     for order_checks in [false, true] {
-        let paranoid = ParanoidOptions::builder()
-            .order_checks(order_checks)
-            .build()
-            .unwrap();
-        let options = builder().paranoid(paranoid);
+        let options = builder().order_checks(order_checks);
         let table = MemTable::new(under(
             options,
             ScriptedLoosely::new(Liar(Mutex::new(Rng::new(seed)))),
@@ -616,7 +608,7 @@ fn a_comparator_that_disagrees_with_itself() {
                 }
                 note(
                     table
-                        .range_at(n, ..)
+                        .range_at(.., n)
                         .rev()
                         .take(5000)
                         .find_map(Result::err)

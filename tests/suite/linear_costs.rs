@@ -221,7 +221,7 @@ fn table_beside_later_puts(keys: u64) -> u64 {
     constant(
         keys,
         comparisons(&order, || {
-            assert_eq!(table.range_at(keys + 2, ..).count(), 2)
+            assert_eq!(table.range_at(.., keys + 2).count(), 2)
         }),
     )
 }
@@ -484,13 +484,13 @@ mod walk_costs {
             "range_descending",
         ];
         table.range(..).for_each(|_| seen(names[0]));
-        table.range_at(snapshot, ..).for_each(|_| seen(names[1]));
+        table.range_at(.., snapshot).for_each(|_| seen(names[1]));
         table.range(..).rev().for_each(|_| seen(names[2]));
         table
-            .range_at(snapshot, ..)
+            .range_at(.., snapshot)
             .rev()
             .for_each(|_| seen(names[3]));
-        let mut both = table.range_at(snapshot, ..);
+        let mut both = table.range_at(.., snapshot);
         while both.next().is_some() && both.next_back().is_some() {
             seen(names[4]);
         }
@@ -551,9 +551,9 @@ mod walk_costs {
                     walk_everything(table, u64::MAX, &mut step);
                 } else {
                     // A raw scan shows all versions, so only reads at a snapshot are counted.
-                    table.range_at(50, ..).for_each(|_| step("range_at"));
+                    table.range_at(.., 50).for_each(|_| step("range_at"));
                     table
-                        .range_at(50, ..)
+                        .range_at(.., 50)
                         .rev()
                         .for_each(|_| step("range_at back"));
                     let mut cursor = table.cursor_at(50);

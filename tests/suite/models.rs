@@ -79,7 +79,7 @@ mod model {
                 reversed
             );
             assert_eq!(
-                table.range_at(7, ..).rev().map(shown).collect::<Vec<_>>(),
+                table.range_at(.., 7).rev().map(shown).collect::<Vec<_>>(),
                 reversed
             );
             let mut cursor = table.cursor();

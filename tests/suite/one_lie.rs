@@ -95,7 +95,7 @@ fn table_with_ranges() -> (MemTable, BTreeMap<Vec<u8>, u64>) {
 
 fn shown(table: &MemTable) -> Result<BTreeMap<Vec<u8>, u64>, Error> {
     table
-        .range_at(u64::MAX, ..)
+        .range_at(.., u64::MAX)
         .map(|entry| entry.map(|entry| (entry.user_key().to_vec(), entry.sequence())))
         .collect()
 }

@@ -135,7 +135,7 @@ mod comparators {
             .take(steps)
             .try_for_each(|entry| entry.map(|_| ()))?;
         table
-            .range_at(u64::MAX, ..)
+            .range_at(.., u64::MAX)
             .rev()
             .take(steps)
             .try_for_each(|entry| entry.map(|_| ()))?;
@@ -676,7 +676,7 @@ mod panics_while_filling {
         let mut rows: Vec<String> = (0..KEYS).map(key).collect();
         rows.sort_by(|left, right| Reverse.compare(left.as_bytes(), right.as_bytes()));
         let shown = table
-            .range_at(u64::MAX, ..)
+            .range_at(.., u64::MAX)
             .map(|entry| entry.unwrap().user_key().to_vec());
         assert!(
             shown.eq(rows.iter().map(|row| row.as_bytes().to_vec())),

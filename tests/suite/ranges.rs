@@ -287,17 +287,17 @@ fn check<C: Order>(rng: &mut Rng, replay: &str) {
             let rows = model.resolved(snapshot);
             moves(
                 rng,
-                &mut table.range_at(snapshot, ..),
+                &mut table.range_at(.., snapshot),
                 &mut Oracle::<C>::new(&rows),
                 replay,
             );
             moves(
                 rng,
-                &mut table.range_at(snapshot, ..).owned(),
+                &mut table.range_at(.., snapshot).owned(),
                 &mut Oracle::<C>::new(&rows),
                 replay,
             );
-            let mut range = table.range_at(snapshot, ..).descending();
+            let mut range = table.range_at(.., snapshot).descending();
             moves(rng, &mut range, &mut Oracle::<C>::descending(&rows), replay);
         }
     }
@@ -707,7 +707,7 @@ fn an_end_reports_what_damage_under_the_other_end_hides() {
                         .into_iter()
                         .for_each(|bit| injector.flip(piece, bit))
                 };
-                met_from_the_back(table.range_at(9, ..), shown, &mut strike, &what, place_of);
+                met_from_the_back(table.range_at(.., 9), shown, &mut strike, &what, place_of);
                 injector.undo();
                 let mut strike = || {
                     [3, 12]
@@ -715,7 +715,7 @@ fn an_end_reports_what_damage_under_the_other_end_hides() {
                         .for_each(|bit| injector.flip(piece, bit))
                 };
                 met_from_the_back(
-                    table.range_at(9, ..).owned(),
+                    table.range_at(.., 9).owned(),
                     shown,
                     &mut strike,
                     &what,
@@ -790,7 +790,7 @@ fn damage_between_the_ends_is_reported_once() {
             table.put(*sequence, key.as_bytes(), b"value").unwrap();
         }
         let mut injector = crate::walks::open(&table);
-        let shown = table.range_at(5, ..).count();
+        let shown = table.range_at(.., 5).count();
         let owners: Vec<_> = injector
             .pieces()
             .iter()
@@ -804,7 +804,7 @@ fn damage_between_the_ends_is_reported_once() {
                 if owners[second] != owners[first] {
                     continue;
                 }
-                let mut range = table.range_at(5, ..);
+                let mut range = table.range_at(.., 5);
                 let before = (0..front).map(|_| range.next()).collect::<Vec<_>>();
                 let passed = (front..shown)
                     .map(|_| range.next_back())
@@ -1069,10 +1069,10 @@ mod cursors {
                 let expected: Vec<Vec<u8>> =
                     keys.filter(is_shown).map(|key| key.to_vec()).collect();
                 let key_of = |entry: Result<Entry<'_>>| entry.unwrap().user_key().to_vec();
-                let forward: Vec<Vec<u8>> = table.range_at(snapshot, ..).map(key_of).collect();
+                let forward: Vec<Vec<u8>> = table.range_at(.., snapshot).map(key_of).collect();
                 assert_eq!(forward, expected, "at {snapshot}, round {round}; {replay}");
                 let mut backward: Vec<Vec<u8>> =
-                    table.range_at(snapshot, ..).rev().map(key_of).collect();
+                    table.range_at(.., snapshot).rev().map(key_of).collect();
                 backward.reverse();
                 assert_eq!(
                     backward, expected,
@@ -1116,7 +1116,7 @@ mod cursors {
             cursor.first().unwrap().is_none() && cursor.hidden_entries() > 0,
             "covered entries"
         );
-        assert_eq!(table.range_at(5, ..).rev().count(), 2);
+        assert_eq!(table.range_at(.., 5).rev().count(), 2);
         let mut raw = table.cursor();
         while raw.next().unwrap().is_some() {}
         assert_eq!(

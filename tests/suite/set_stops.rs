@@ -62,7 +62,12 @@ fn an_empty_range_takes_its_number() {
         MemTableSet::open(SetOptions::builder().last_sequence(4).build().unwrap(), ()).unwrap();
     assert_eq!(set.write(&batch).unwrap(), 7);
     let view = set.view();
-    assert!(matches!(view.get(b"k").unwrap(), Lookup::Value(value) if value.sequence() == 6));
+    assert!(
+        view.get(b"k")
+            .unwrap()
+            .into_value()
+            .is_some_and(|value| value.sequence() == 6)
+    );
 }
 
 /// No table comes after the one with the largest number: the set keeps its active table.
@@ -83,7 +88,7 @@ fn table_numbers_end() {
     assert!(matches!(set.switch(), Err(Error::InvalidArgument(_))));
     set.write(&put(b"a", b"3")).unwrap();
     let view = set.view();
-    assert!(matches!(view.get(b"a").unwrap(), Lookup::Value(value) if *value == *b"3"));
+    assert!(view.get(b"a").unwrap().value() == Some(b"3"));
     assert_eq!(view.readers().count(), 2);
 }
 
@@ -252,8 +257,8 @@ fn a_writer_that_panics_stops_the_set() {
     let former = set.view();
     assert_eq!(set.switch().unwrap(), 1);
     for view in [former, set.view()] {
-        assert!(matches!(view.get(b"b").unwrap(), Lookup::NotFound));
-        assert!(matches!(view.get(b"c").unwrap(), Lookup::Value(value) if *value == *b"1"));
+        assert!(view.get(b"b").unwrap().found().is_none());
+        assert!(view.get(b"c").unwrap().value() == Some(b"1"));
     }
 }
 
@@ -444,7 +449,7 @@ fn a_stopped_set_is_opened_again() {
     order.0.store(true, Ordering::Relaxed);
     assert!(catch_unwind(AssertUnwindSafe(|| set.write(&put(b"b", b"2")))).is_err());
     order.0.store(false, Ordering::Relaxed);
-    assert!(matches!(set.view().get(b"b").unwrap(), Lookup::NotFound));
+    assert!(set.view().get(b"b").unwrap().found().is_none());
     drop(set);
     let (batches, set) = open(0);
     assert_eq!(batches, 3, "it was in the journal");
@@ -516,7 +521,13 @@ fn a_failed_write_stops_the_set() {
             "append to"
         ));
     }
-    assert!(matches!(set.view().get(b"a").unwrap(), Lookup::Value(value) if value.sequence() == 1));
+    assert!(
+        set.view()
+            .get(b"a")
+            .unwrap()
+            .into_value()
+            .is_some_and(|value| value.sequence() == 1)
+    );
     set.switch().unwrap();
     let mut flushed = History::default();
     set.begin_flush()

@@ -300,7 +300,7 @@ mod lost_tombstones {
     use paranoid_memtable::fault::{FaultInjector, Part, Region};
     use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::tombstone::Fragment;
-    use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, ParanoidOptions};
+    use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions};
 
     use crate::support::rng::Watchdog;
 
@@ -540,13 +540,9 @@ mod lost_tombstones {
     /// Overwrites the start of a range tombstone, and the memory after it, by a copy of another
     /// one's. Then come more range deletes, and the freeze.
     fn copied_start(protection: u8, [from, to, len]: [usize; 3]) {
-        let paranoid = ParanoidOptions::builder()
-            .protection_bytes(protection)
-            .build()
-            .expect("options");
         let options = MemTableOptions::builder()
             .seed(2)
-            .paranoid(paranoid)
+            .protection_bytes(protection)
             .build()
             .unwrap();
         let table = MemTable::new(options).unwrap();
@@ -714,9 +710,9 @@ mod watched_tombstones {
                         assert_eq!(found.unwrap(), rows, "{note}: {way} at {snapshot}");
                     }
                 };
-                compare(table.range_at(snapshot, ..).map(of).collect(), "forward");
+                compare(table.range_at(.., snapshot).map(of).collect(), "forward");
                 let back: Result<Vec<_>, Error> =
-                    table.range_at(snapshot, ..).rev().map(of).collect();
+                    table.range_at(.., snapshot).rev().map(of).collect();
                 let back = back.map(|mut back| {
                     back.reverse();
                     back

@@ -99,9 +99,9 @@ mod api {
         let (low, high) = (b"a".to_vec(), b"b".to_vec());
         let pair: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Excluded(b"a"), Bound::Unbounded);
         assert_eq!(table.range(..).count(), 3);
-        assert_eq!(table.range_at(9, "b"..).count(), 2);
+        assert_eq!(table.range_at("b".., 9).count(), 2);
         assert_eq!(table.range("a".."b").owned().count(), 1);
-        assert_eq!(table.range_at(9, ..=b"b").owned().count(), 2);
+        assert_eq!(table.range_at(..=b"b", 9).owned().count(), 2);
         assert_eq!(
             table.approximate_range_stats(&low..&high).unwrap().entries,
             1
@@ -168,7 +168,7 @@ mod api {
             .writer()
             .delete_range(4, Box::<[u8]>::from(*b"d"), String::from("e"))
             .unwrap();
-        assert!(matches!(table.get("b", 9).unwrap(), Lookup::Value(value) if *value == [1, 2]));
+        assert!(table.get("b", 9).unwrap().value() == Some(&[1, 2]));
         assert!(matches!(
             table.get([b'd'], 9).unwrap(),
             Lookup::Deleted { sequence: 4, .. }
@@ -251,9 +251,49 @@ mod api {
             ("key_len_max", build(|b| b.key_len_max(0))),
             ("key_len_max", build(|b| b.key_len_max(1 << 24))),
             ("value_len_max", build(|b| b.value_len_max(1 << 32))),
+            ("protection_bytes", build(|b| b.protection_bytes(3))),
+            (
+                "checksum_on_seek",
+                build(|b| b.checksum_on_seek(true).protection_bytes(0)),
+            ),
         ] {
             assert!(text.contains(name), "{name} is not in: {text}");
         }
+    }
+
+    /// What the methods of an answer return, for every answer.
+    #[test]
+    fn an_answer_has_a_value_or_says_why_not() {
+        let table = MemTable::default();
+        table.put(1, "put", "red").unwrap();
+        table.put(2, "empty", "").unwrap();
+        table.put(3, "gone", "red").unwrap();
+        table.delete(4, "gone").unwrap();
+        table.delete_range(5, "ranged", "ranges").unwrap();
+        table.merge(6, "merged", "+1").unwrap();
+        for (key, value, is_deleted, is_found) in [
+            ("put", Some(&b"red"[..]), false, true),
+            ("empty", Some(b""), false, true),
+            ("gone", None, true, true),
+            ("ranged", None, true, true),
+            ("merged", None, false, true),
+            ("absent", None, false, false),
+        ] {
+            let get = || table.get(key, 9).unwrap();
+            assert_eq!(get().value(), value, "{key}");
+            assert_eq!(get().into_value().as_deref(), value, "{key}");
+            assert_eq!(get().is_deleted(), is_deleted, "{key}");
+            let found = get().found();
+            assert_eq!(found.is_some(), is_found, "{key}");
+            if let Some(found) = found {
+                assert_eq!(format!("{found:?}"), format!("{:?}", get()), "{key}");
+            }
+        }
+        let value = table.get("put", 9).unwrap().into_value().unwrap();
+        let pinned = value.to_pinned();
+        assert!(value == "red" && value == b"red" && value == *b"red" && value == b"red"[..]);
+        assert!(value == b"red".to_vec() && value == pinned && pinned == value);
+        assert!(value != "re" && value != "rea" && value != "redd" && pinned != "reb");
     }
 
     /// With an order without images, `Auto` makes no directory, and `On` is refused.
@@ -313,9 +353,7 @@ mod api {
             build(|b| b.value_len_max((1 << 32) - 1)),
         ] {
             table.put(1, b"k", b"").unwrap();
-            assert!(
-                matches!(table.get(b"k", 1).unwrap(), Lookup::Value(value) if value.is_empty())
-            );
+            assert!(table.get(b"k", 1).unwrap().value() == Some(b""));
         }
     }
 
@@ -516,8 +554,8 @@ mod room {
     use std::sync::Arc;
 
     use paranoid_memtable::{
-        ArenaRecycler, Directory, Error, Kind, Lookup, MemTable, MemTableOptions,
-        MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
+        ArenaRecycler, Directory, Error, Kind, MemTable, MemTableOptions, MemTableOptionsBuilder,
+        WriteBatch,
     };
     use paranoid_set::SetOptions;
 
@@ -910,7 +948,7 @@ mod room {
             (before.raw, remaining)
         );
         table.put(2, b"after", b"2").unwrap();
-        assert!(matches!(table.get(b"after", 2).unwrap(), Lookup::Value(value) if *value == *b"2"));
+        assert!(table.get(b"after", 2).unwrap().value() == Some(b"2"));
         let full = MemTable::new(bare().hard_limit(64 << 20).build().unwrap()).unwrap();
         assert!(matches!(
             full.try_reserve(8 << 30),
@@ -923,11 +961,7 @@ mod room {
     fn a_batch_takes_no_more_than_it_says() {
         let mut rng = Rng::new(seed_or(12));
         for protection in [0, 1, 8] {
-            let paranoid = ParanoidOptions::builder()
-                .protection_bytes(protection)
-                .build()
-                .unwrap();
-            let table = table(builder().paranoid(paranoid));
+            let table = table(builder().protection_bytes(protection));
             let mut sequence = 1;
             for _ in 0..50 {
                 let mut batch = WriteBatch::new();
@@ -987,9 +1021,7 @@ mod room {
         table.attach(permit.clone());
         table.attach(permit.clone());
         table.put(1, b"k", b"v").unwrap();
-        let Lookup::Value(value) = table.get(b"k", 1).unwrap() else {
-            panic!("not there")
-        };
+        let value = table.get(b"k", 1).unwrap().into_value().unwrap();
         let keepers: Vec<Box<dyn std::any::Any>> = vec![
             Box::new(value.to_pinned()),
             Box::new(table.cursor().owned()),
@@ -1049,6 +1081,7 @@ mod reports {
             (Error::Sink(boxed()), "no disk"),
             (Error::Merge(boxed()), "no disk"),
             (Error::Source(boxed()), "no disk"),
+            (std::io::Error::other("no disk").into(), "no disk"),
             (
                 Error::BatchInterrupted {
                     applied: 1,

@@ -6,8 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::scope;
 
 use paranoid_memtable::{
-    DuplicatePolicy, Entry, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
-    TableReader,
+    DuplicatePolicy, Entry, Error, Kind, Lookup, MemTable, MemTableOptions, TableReader,
 };
 
 use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, scramble, seed_or};
@@ -19,12 +18,10 @@ const READS: u64 = if cfg!(miri) { 1 } else { 200 };
 
 fn options(seed: u64, policy: DuplicatePolicy) -> MemTableOptions {
     let protection = [0, 8][(seed & 1) as usize];
-    let paranoid = ParanoidOptions::builder()
-        .protection_bytes(protection)
-        .order_checks(seed & 2 != 0);
     MemTableOptions::builder()
         .duplicates(policy)
-        .paranoid(paranoid.build().unwrap())
+        .protection_bytes(protection)
+        .order_checks(seed & 2 != 0)
         .write_buffer_size(64 << 10)
         .seed(seed)
         .build()
@@ -161,7 +158,7 @@ fn reader(table: &TableReader, written: &Progress, over: &AtomicBool, mut rng: R
         if rng.one_in(2) {
             check_scan(table.range(..), before, Way::Forward);
         } else {
-            check_scan(table.range_at(u64::MAX, ..).rev(), before, Way::Backward);
+            check_scan(table.range_at(.., u64::MAX).rev(), before, Way::Backward);
         }
         if last_round {
             return;
@@ -402,7 +399,7 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
                     .collect()
             } else {
                 table
-                    .range_at(7, ..)
+                    .range_at(.., 7)
                     .map(|entry| entry.unwrap().user_key()[7])
                     .collect()
             };
@@ -477,8 +474,7 @@ mod span_threads {
 
     use paranoid_memtable::read::{DeletedBy, Operands};
     use paranoid_memtable::{
-        Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, ValueRef,
-        WriteBatch,
+        Error, Kind, Lookup, MemTable, MemTableOptions, TableReader, ValueRef, WriteBatch,
     };
 
     use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, scramble, seed_or};
@@ -618,12 +614,12 @@ mod span_threads {
                 (entry.user_key().to_vec(), entry.sequence())
             };
             assert_eq!(
-                table.range_at(snapshot, ..).map(entry).collect::<Vec<_>>(),
+                table.range_at(.., snapshot).map(entry).collect::<Vec<_>>(),
                 expected,
                 "at {snapshot}"
             );
             expected.reverse();
-            let backward: Vec<_> = table.range_at(snapshot, ..).rev().map(entry).collect();
+            let backward: Vec<_> = table.range_at(.., snapshot).rev().map(entry).collect();
             assert_eq!(backward, expected, "at {snapshot}, backward");
         }
     }
@@ -728,9 +724,8 @@ mod span_threads {
     }
 
     fn options(seed: u64) -> MemTableOptions {
-        let paranoid = ParanoidOptions::builder().protection_bytes([0, 8][(seed & 1) as usize]);
         let mut builder = MemTableOptions::builder()
-            .paranoid(paranoid.build().unwrap())
+            .protection_bytes([0, 8][(seed & 1) as usize])
             .write_buffer_size(1 << 20)
             .seed(seed);
         if seed & 2 != 0 {

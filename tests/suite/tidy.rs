@@ -168,6 +168,38 @@ fn invariants_have_one_name_each() {
     report(rules::invariants(&sources(&["src", "set/src", "sst/src"])));
 }
 
+/// A variant of `Error` says that only `paranoid-set` returns it, or the table's crate makes it.
+#[test]
+fn errors_of_a_set_say_so() {
+    let crates = sources(&["src"]);
+    let made: String = crates
+        .iter()
+        .filter(|source| source.path != "src/error.rs")
+        .map(Source::text)
+        .collect();
+    let text = read("src/error.rs");
+    let (_, variants) = text.split_once("pub enum Error {").expect("the enum");
+    let (variants, _) = variants.split_once("\n}").expect("the end of the enum");
+    let (mut comment, mut count) = (String::new(), 0);
+    for line in variants
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+    {
+        if let Some(more) = line.strip_prefix("/// ") {
+            comment += more;
+            comment += " ";
+        } else if line.starts_with(char::is_uppercase) {
+            let name: String = line.chars().take_while(|c| c.is_alphanumeric()).collect();
+            let is_made = made.contains(&format!("Error::{name}"));
+            let is_marked = comment.contains("Only `paranoid-set` returns it");
+            assert_ne!(is_made, is_marked, "{name}: {comment}");
+            comment.clear();
+            count += 1;
+        }
+    }
+    assert!(count > 15, "{count} variants");
+}
+
 /// SAFETY.md names each operation with an ordering, by file and function.
 #[test]
 fn the_safety_table_is_complete() {

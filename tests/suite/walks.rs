@@ -10,8 +10,7 @@ use paranoid_memtable::Cursor;
 use paranoid_memtable::fault::{FaultInjector, Piece, Region};
 use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{
-    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
-    WriteBatch,
+    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
 };
 use paranoid_set::{MemTableSet, SetOptions};
 
@@ -101,13 +100,9 @@ impl Setup {
 
     pub(crate) fn make(&self) -> (MemTable, Model<Bytewise>) {
         let options = MemTableOptions::builder().duplicates(self.policy);
-        let paranoid = ParanoidOptions::builder()
-            .order_checks(self.order_checks)
-            .build()
-            .unwrap();
         let options = options
             .write_buffer_size(16 << 10)
-            .paranoid(paranoid)
+            .order_checks(self.order_checks)
             .seed(7)
             .build()
             .unwrap();
@@ -401,7 +396,7 @@ fn a_parked_range_verifies_again() {
                 injector.undo();
                 for snapshot in [6, u64::MAX] {
                     let rows = model.resolved(snapshot);
-                    let range = table.range_at(snapshot, ..);
+                    let range = table.range_at(.., snapshot);
                     let came = both_ends(range, (pattern, 8), rows.len(), |step| {
                         strike(&mut injector, step)
                     });
@@ -491,7 +486,7 @@ fn inverted_bounds_are_empty_for_every_read() {
         assert!(resolved.first().unwrap().is_none() && resolved.last().unwrap().is_none());
         assert_eq!(table.range(all).count() + table.range(all).rev().count(), 0);
         assert_eq!(
-            table.range_at(u64::MAX, all).count() + table.range_at(u64::MAX, all).rev().count(),
+            table.range_at(all, u64::MAX).count() + table.range_at(all, u64::MAX).rev().count(),
             0
         );
         assert_eq!(table.range(all).descending().count(), 0);
@@ -724,7 +719,7 @@ mod broken_walks {
         assert_eq!(shown(table.range(inside())), "cd");
         assert_eq!(shown(table.range(inside()).rev()), "dc");
         assert_eq!(shown(table.range(inside()).descending()), "dc");
-        assert_eq!(shown(table.range_at(9, inside()).rev()), "dc");
+        assert_eq!(shown(table.range_at(inside(), 9).rev()), "dc");
         let mut cursor = table.cursor().with_bounds(inside());
         assert_eq!(
             cursor.seek(b"a").unwrap().map(place_of),
@@ -855,7 +850,7 @@ fn a_finished_iterator_stays_finished() {
     ends(table.range(..).rev(), 4);
     ends(table.range(..).descending(), 4);
     ends(table.range(..).owned(), 4);
-    ends(table.range_at(9, .."c"), 2);
+    ends(table.range_at(.."c", 9), 2);
     ends(table.versions(("b", 2)..), 2);
     ends((&table).into_iter(), 4);
     ends(batch.entries(), 3);

@@ -26,9 +26,9 @@ mod reserved {
     use std::sync::mpsc::{RecvTimeoutError, channel};
     use std::time::Duration;
 
+    use paranoid_memtable::batch::BatchWritten;
     use paranoid_memtable::{
-        BatchWritten, Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-        WriteBatch,
+        Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
     };
 
     use super::{contents, options};

@@ -164,8 +164,8 @@ pub fn check_range<C: Order>(
             both_ends(table.range(bounds).owned(), copied_row, ends, &rows)
         }
         Some(at) => {
-            both_ends(table.range_at(at, bounds), row_of, ends, &rows)?;
-            both_ends(table.range_at(at, bounds).owned(), copied_row, ends, &rows)
+            both_ends(table.range_at(bounds, at), row_of, ends, &rows)?;
+            both_ends(table.range_at(bounds, at).owned(), copied_row, ends, &rows)
         }
     }
 }
@@ -609,14 +609,14 @@ pub mod ends {
             let mut rows = model.resolved(*snapshot);
             rows.retain(|row| inside::<Bytewise>(row, start, end));
             let (at, all) = (Some(*snapshot), count);
-            let range = table.range_at(*snapshot, bounds);
+            let range = table.range_at(bounds, *snapshot);
             check(
                 "range_at",
                 at,
                 &rows,
                 both_ends(range, pattern, all, no_pause),
             )?;
-            let range = table.range_at(*snapshot, bounds).owned();
+            let range = table.range_at(bounds, *snapshot).owned();
             let came = both_ends(range, pattern, all, no_pause);
             check("owned_range_at", at, &rows, came)?;
             for step in [Step::Next, Step::Prev] {

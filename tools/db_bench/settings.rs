@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use paranoid_memtable::filter::FixedPrefix;
-use paranoid_memtable::{ChecksumKind, Directory, Error, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{ChecksumKind, Directory, Error, MemTableOptions};
 
 use crate::bench::Shown;
 use crate::failure::Failure;
@@ -274,15 +274,11 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
     let count = |name: &str| flags.count(name, 0).map_err(Failure::Cannot);
     let protection =
         u8::try_from(flags.number("memtable_protection_bytes_per_key")).unwrap_or(u8::MAX);
-    let paranoid = ParanoidOptions::builder()
-        .protection_bytes(protection)
-        .checksum_on_seek(flags.yes("memtable_verify_per_key_checksum_on_seek"))
-        .order_checks(flags.yes("paranoid_memory_checks"))
-        .build()
-        .map_err(failed)?;
     let mut builder = MemTableOptions::builder()
         .write_buffer_size(count("write_buffer_size")?)
-        .paranoid(paranoid);
+        .protection_bytes(protection)
+        .checksum_on_seek(flags.yes("memtable_verify_per_key_checksum_on_seek"))
+        .order_checks(flags.yes("paranoid_memory_checks"));
     let (ratio, prefix_size) = (
         flags.share("memtable_bloom_size_ratio"),
         usize_of(count("prefix_size")?)?,

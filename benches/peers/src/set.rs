@@ -493,7 +493,7 @@ fn times(text: &mut String, record: &Record, section: &Section) -> std::fmt::Res
 mod candidates {
     use std::sync::Arc;
 
-    use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
+    use paranoid_memtable::{Lookup, MemTable, MemTableOptions, WriteBatch};
     use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions, View};
 
     use crate::rivals::Room;
@@ -627,11 +627,8 @@ mod candidates {
 
         /// An empty store.
         pub fn store(self, room: Room) -> anyhow::Result<Box<dyn Store>> {
-            let paranoid = ParanoidOptions::builder()
-                .protection_bytes(self.protection)
-                .build()?;
             let options = MemTableOptions::builder()
-                .paranoid(paranoid)
+                .protection_bytes(self.protection)
                 .write_buffer_size(room.write_buffer());
             let options = options.build()?;
             Ok(match self.kind {

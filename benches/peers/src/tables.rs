@@ -19,9 +19,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use measure::{Environment, quartiles};
 use paranoid_memtable::flush::Versions;
-use paranoid_memtable::{
-    ChecksumKind, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions,
-};
+use paranoid_memtable::{ChecksumKind, ImmutableMemTable, Lookup, MemTable, MemTableOptions};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -197,10 +195,9 @@ fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f6
 fn input(arguments: &Arguments) -> anyhow::Result<Input> {
     let shape = Shape::plain(100);
     let entries = shape.entries(&shuffled(arguments.entries, SEED), 1);
-    let paranoid = ParanoidOptions::builder().protection_bytes(8).build()?;
     let options = MemTableOptions::builder()
         .write_buffer_size(256 << 20)
-        .paranoid(paranoid);
+        .protection_bytes(8);
     let table = MemTable::new(options.build()?)?;
     for (sequence, key, value) in entries.iter() {
         table.put(sequence, key, value)?;
@@ -370,7 +367,7 @@ impl Open {
             Open::Ours(table) => {
                 keys.iter()
                     .try_fold(0, |hash, key| match table.get(key, u64::MAX)? {
-                        Lookup::Value((_, value)) => Ok(fold(hash, &value)),
+                        Lookup::Value(value) => Ok(fold(hash, &value.bytes)),
                         _ => Ok(hash),
                     })
             }
@@ -802,7 +799,7 @@ mod both_ways {
     /// The hash of a key's value, read by this crate.
     fn get_file(table: &SortedTable, key: &[u8]) -> anyhow::Result<Option<u64>> {
         let value = match table.get(key, u64::MAX)? {
-            Lookup::Value((_, value)) => Some(value),
+            Lookup::Value(value) => Some(value.bytes),
             Lookup::Merge(MergeOperands { operands, base }) => {
                 let base = if let Base::Value(value) = base {
                     Some(value)
@@ -843,7 +840,7 @@ mod both_ways {
     /// The hash of all keys and values that a snapshot sees.
     fn scan_table(table: &TableReader, at: u64) -> anyhow::Result<u64> {
         let mut hash = BASIS;
-        for entry in table.range_at(at, ..) {
+        for entry in table.range_at(.., at) {
             let entry = entry?;
             let key = entry.user_key();
             let value = match entry.kind() {

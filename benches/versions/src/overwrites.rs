@@ -132,10 +132,22 @@ macro_rules! candidate {
                             u64::from(cursor.is_valid())
                         }
                         (View::At(snapshot), Way::Forward) => {
-                            self.versions.range_at(snapshot, ..).map(seen).sum()
+                            let mut cursor = self.versions.cursor_at(snapshot);
+                            let (mut sum, mut entry) = (0, cursor.first());
+                            while let Some(shown) = entry.transpose() {
+                                sum += seen(shown);
+                                entry = cursor.next();
+                            }
+                            sum
                         }
                         (View::At(snapshot), Way::Backward) => {
-                            self.versions.range_at(snapshot, ..).rev().map(seen).sum()
+                            let mut cursor = self.versions.cursor_at(snapshot);
+                            let (mut sum, mut entry) = (0, cursor.last());
+                            while let Some(shown) = entry.transpose() {
+                                sum += seen(shown);
+                                entry = cursor.prev();
+                            }
+                            sum
                         }
                         (View::At(snapshot), Way::SeekForPrev) => {
                             let mut cursor = self.versions.cursor_at(snapshot);

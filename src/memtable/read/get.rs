@@ -44,10 +44,10 @@ impl From<Gap> for Error {
 /// table.put(1, b"apple", b"red")?;
 /// table.delete(2, b"pear")?;
 /// table.merge(3, b"counter", b"+1")?;
-/// assert!(matches!(table.get(b"apple", 3)?, Lookup::Value(value) if *value == *b"red"));
-/// assert!(matches!(table.get(b"pear", 3)?, Lookup::Deleted { sequence: 2, .. }));
+/// assert!(table.get(b"apple", 3)?.value() == Some(b"red"));
+/// assert!(table.get(b"pear", 3)?.is_deleted());
 /// assert!(matches!(table.get(b"counter", 3)?, Lookup::Merge(_)));
-/// assert!(matches!(table.get(b"plum", 3)?, Lookup::NotFound));
+/// assert!(table.get(b"plum", 3)?.found().is_none());
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,89 @@ pub enum Lookup<V, M> {
     Merge(M),
     /// The key has no visible entry here; older tables may have one.
     NotFound,
+}
+
+impl<V, M> Lookup<V, M> {
+    /// The bytes of the value. `None` if there is no value: the key is deleted, absent, or has
+    /// merge operands. The slice lives as long as this `Lookup`; keep what
+    /// [`into_value`](Self::into_value) returns to use the value longer.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, "apple", "red")?;
+    /// assert!(table.get("apple", 1)?.value() == Some(b"red"));
+    /// assert!(table.get("plum", 1)?.value().is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn value(&self) -> Option<&[u8]>
+    where
+        V: AsRef<[u8]>,
+    {
+        match self {
+            Lookup::Value(value) => Some(value.as_ref()),
+            _ => None,
+        }
+    }
+
+    /// The value, with what its type knows beside the bytes. `None` if there is no value: the key
+    /// is deleted, absent, or has merge operands.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(7, "apple", "red")?;
+    /// let value = table.get("apple", 9)?.into_value().expect("it was put");
+    /// assert!(value == b"red" && value.sequence() == 7);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_value(self) -> Option<V> {
+        match self {
+            Lookup::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Whether a tombstone is the newest entry of the key. `false` for an absent key, about which
+    /// this table knows nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.delete_range(1, "a", "b")?;
+    /// assert!(table.get("apple", 1)?.is_deleted());
+    /// assert!(!table.get("pear", 1)?.is_deleted());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn is_deleted(&self) -> bool {
+        matches!(self, Lookup::Deleted { .. })
+    }
+
+    /// This answer, or `None` if it is `NotFound`: then ask the next older table.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let tables = [MemTable::default(), MemTable::default()]; // the newest first
+    /// tables[1].put(1, "apple", "red")?;
+    /// for table in &tables {
+    ///     if let Some(answer) = table.get("apple", 1)?.found() {
+    ///         assert!(answer.value() == Some(b"red"));
+    ///         return Ok(());
+    ///     }
+    /// }
+    /// panic!("no table has the key");
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn found(self) -> Option<Self> {
+        match self {
+            Lookup::NotFound => None,
+            found => Some(found),
+        }
+    }
 }
 
 /// The type of the tombstone that deleted a key.
@@ -90,14 +173,16 @@ pub enum DeletedBy {
     Custom(Kind),
 }
 
-/// A value in the table's memory, verified when it was returned. It borrows the table.
+/// A value in the table's memory, verified when it was returned. It borrows the table, and is equal
+/// to anything that has the same bytes.
 ///
 /// ```
-/// use paranoid_memtable::{Kind, Lookup, MemTable};
+/// use paranoid_memtable::{Kind, MemTable};
 /// let table = MemTable::default();
 /// table.put(1, b"apple", b"red")?;
-/// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("it was put") };
-/// assert_eq!((&*value, value.sequence(), value.kind()), (b"red".as_slice(), 1, Kind::PUT));
+/// let value = table.get(b"apple", 1)?.into_value().expect("it was put");
+/// assert!(value == b"red" && value == "red" && value == *"red".as_bytes());
+/// assert_eq!((value.sequence(), value.kind()), (1, Kind::PUT));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -140,13 +225,13 @@ impl<'a> ValueRef<'a> {
     /// This value, pinned: without a copy, but it keeps the memory of the whole table alive.
     ///
     /// ```
-    /// use paranoid_memtable::{Lookup, MemTable};
+    /// use paranoid_memtable::MemTable;
     /// let table = MemTable::default();
     /// table.put(1, b"apple", b"red")?;
-    /// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("it was put") };
+    /// let value = table.get(b"apple", 1)?.into_value().expect("it was put");
     /// let pinned = value.to_pinned();
     /// drop(table); // the pinned value keeps the memory alive
-    /// assert_eq!(*pinned, *b"red");
+    /// assert!(pinned == b"red");
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
@@ -176,14 +261,21 @@ impl AsRef<[u8]> for ValueRef<'_> {
     }
 }
 
-/// A value that owns a share in its table: `'static`, and cheap to clone.
+impl<B: AsRef<[u8]> + ?Sized> PartialEq<B> for ValueRef<'_> {
+    fn eq(&self, other: &B) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+/// A value that owns a share in its table: `'static`, and cheap to clone. It is equal to anything
+/// that has the same bytes.
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, MemTable};
+/// use paranoid_memtable::MemTable;
 /// use paranoid_memtable::read::PinnedValue;
 /// let table = MemTable::default();
 /// table.put(1, b"apple", b"red")?;
-/// let Lookup::Value(value) = table.get(b"apple", 1)? else { panic!("it was put") };
+/// let value = table.get(b"apple", 1)?.into_value().expect("it was put");
 /// let pinned: PinnedValue = value.to_pinned();
 /// let thread = std::thread::spawn(move || pinned.len());
 /// assert_eq!(thread.join().expect("no panic"), 3);
@@ -204,6 +296,12 @@ impl Deref for PinnedValue {
 impl AsRef<[u8]> for PinnedValue {
     fn as_ref(&self) -> &[u8] {
         (*self.pinned).as_ref()
+    }
+}
+
+impl<B: AsRef<[u8]> + ?Sized> PartialEq<B> for PinnedValue {
+    fn eq(&self, other: &B) -> bool {
+        **self == *other.as_ref()
     }
 }
 

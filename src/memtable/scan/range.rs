@@ -267,7 +267,7 @@ impl<L: Visibility> Range<Borrowed<'_>, L> {
     /// let table = MemTable::default();
     /// table.put(1, b"a", b"one")?;
     /// table.put(5, b"a", b"new")?;
-    /// let (all, at_4) = (table.range(..).owned(), table.range_at(4, ..).owned());
+    /// let (all, at_4) = (table.range(..).owned(), table.range_at(.., 4).owned());
     /// drop(table);
     /// let reader = std::thread::spawn(move || at_4.rev().next());
     /// let entry = reader.join().unwrap().expect("it is there")?;

@@ -17,12 +17,12 @@ use crate::sync::{AtomicU32, Ordering};
 /// The rule for an insert whose user key and sequence number are those of an existing entry.
 ///
 /// ```
-/// use paranoid_memtable::{DuplicatePolicy, Lookup, MemTable, MemTableOptions};
+/// use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions};
 /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
 /// let table = MemTable::new(options)?;
 /// table.put(1, b"key", b"first")?;
 /// table.put(1, b"key", b"second")?;
-/// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"second"));
+/// assert!(table.get(b"key", 1)?.value() == Some(b"second"));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

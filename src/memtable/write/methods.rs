@@ -45,12 +45,12 @@ macro_rules! writes {
         /// number.
         ///
         /// ```
-        /// use paranoid_memtable::{Error, Kind, Lookup, MemTable};
+        /// use paranoid_memtable::{Error, Kind, MemTable};
         /// use paranoid_memtable::integrity::Protected;
         /// # fn main() -> Result<(), Error> {
         /// let table = MemTable::default();
         /// table.insert_parts(1, Kind::PUT, b"key", &[b"head", b"", b"body"], None)?;
-        /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if &*value == b"headbody"));
+        /// assert!(table.get(b"key", 1)?.value() == Some(b"headbody"));
         ///
         /// let digest = Protected::of(b"key", b"value", Kind::PUT);
         /// table.insert_parts(2, Kind::PUT, b"key", &[b"value"], Some(digest.with_sequence(2)))?;
@@ -131,10 +131,10 @@ macro_rules! writes {
         /// Sets the value of a key from `sequence` on.
         ///
         /// ```
-        /// use paranoid_memtable::{Lookup, MemTable};
+        /// use paranoid_memtable::MemTable;
         /// let table = MemTable::default();
         /// table.put(1, b"apple", b"red")?;
-        /// assert!(matches!(table.get(b"apple", 1)?, Lookup::Value(value) if *value == *b"red"));
+        /// assert!(table.get(b"apple", 1)?.value() == Some(b"red"));
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         ///
@@ -174,10 +174,10 @@ macro_rules! writes {
         /// Deletes a key from `sequence` on.
         ///
         /// ```
-        /// use paranoid_memtable::{Lookup, MemTable};
+        /// use paranoid_memtable::MemTable;
         /// let table = MemTable::default();
         /// table.delete(1, b"apple")?;
-        /// assert!(matches!(table.get(b"apple", 1)?, Lookup::Deleted { sequence: 1, .. }));
+        /// assert!(table.get(b"apple", 1)?.is_deleted());
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         ///
@@ -194,11 +194,11 @@ macro_rules! writes {
         /// Deletes a key that was put exactly once.
         ///
         /// ```
-        /// use paranoid_memtable::{Lookup, MemTable};
+        /// use paranoid_memtable::MemTable;
         /// let table = MemTable::default();
         /// table.put(1, b"apple", b"red")?;
         /// table.single_delete(2, b"apple")?;
-        /// assert!(matches!(table.get(b"apple", 2)?, Lookup::Deleted { sequence: 2, .. }));
+        /// assert!(table.get(b"apple", 2)?.is_deleted());
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         ///
@@ -215,11 +215,11 @@ macro_rules! writes {
         /// Deletes every entry with `start <= key < end` and a smaller sequence number.
         ///
         /// ```
-        /// use paranoid_memtable::{Lookup, MemTable};
+        /// use paranoid_memtable::MemTable;
         /// let table = MemTable::default();
         /// table.put(1, b"apple", b"red")?;
         /// table.delete_range(2, b"a", b"b")?;
-        /// assert!(matches!(table.get(b"apple", 2)?, Lookup::Deleted { sequence: 2, .. }));
+        /// assert!(table.get(b"apple", 2)?.is_deleted());
         /// # Ok::<(), paranoid_memtable::Error>(())
         /// ```
         ///

@@ -100,14 +100,14 @@ impl PreparedBatch<'_> {
 /// writes.
 ///
 /// ```
-/// use paranoid_memtable::{Lookup, MemTable, WriteBatch};
+/// use paranoid_memtable::{MemTable, WriteBatch};
 /// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
 /// batch.put(b"apple", b"red")?;
 /// let mut prepared = table.prepare(&batch)?;
 /// let reserved = table.reserve(&mut prepared)?;
 /// // Here the engine logs the batch. If that fails, it drops `reserved`.
 /// reserved.write(7)?;
-/// assert!(matches!(table.get(b"apple", 7)?, Lookup::Value(value) if *value == *b"red"));
+/// assert!(table.get(b"apple", 7)?.value() == Some(b"red"));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 ///

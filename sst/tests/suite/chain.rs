@@ -3,20 +3,14 @@
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{
-    Error as TableError, ImmutableMemTable, Kind, MemTable, MemTableOptions, ParanoidOptions,
-};
+use paranoid_memtable::{Error as TableError, ImmutableMemTable, Kind, MemTable, MemTableOptions};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
 use crate::model::{file_in, folder};
 
 fn frozen(protection: u8) -> ImmutableMemTable {
-    let paranoid = ParanoidOptions::builder()
-        .protection_bytes(protection)
-        .build()
-        .unwrap();
     let options = MemTableOptions::builder()
-        .paranoid(paranoid)
+        .protection_bytes(protection)
         .build()
         .unwrap();
     let table = MemTable::new(options).unwrap();

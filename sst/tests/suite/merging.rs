@@ -240,7 +240,7 @@ impl Layers {
         }
         for file in self.files.iter().rev() {
             match file.get(key, snapshot).unwrap() {
-                Lookup::Value((_, value)) => return Some(value),
+                Lookup::Value(value) => return Some(value.bytes),
                 Lookup::Deleted {
                     by: DeletedBy::Point | DeletedBy::Range,
                     ..

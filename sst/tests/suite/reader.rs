@@ -8,6 +8,7 @@ use paranoid_memtable::scan::{SortedSource, SourceMove};
 use paranoid_memtable::{ChecksumKind, Kind, Lookup, SequenceNumber};
 use paranoid_sst::{
     Error, MergeOperands, Result, SortedTable, SortedTableOptions, TableCursor, TableSource,
+    TableValue,
 };
 
 use crate::model::{Model, Row, file_in, folder};
@@ -18,7 +19,7 @@ pub(crate) fn wanted(
     model: &Model,
     key: &[u8],
     snapshot: SequenceNumber,
-) -> Lookup<(SequenceNumber, Vec<u8>), MergeOperands> {
+) -> Lookup<TableValue, MergeOperands> {
     let covering = model.covering(key, snapshot);
     let none = match covering {
         Some(sequence) => Lookup::Deleted {
@@ -39,7 +40,10 @@ pub(crate) fn wanted(
                 continue;
             }
             Kind::PUT if operands.is_empty() => {
-                return Lookup::Value((row.sequence, row.value.clone()));
+                return Lookup::Value(TableValue {
+                    sequence: row.sequence,
+                    bytes: row.value.clone(),
+                });
             }
             kind if operands.is_empty() => {
                 let by = if kind == Kind::DELETE {
@@ -242,7 +246,7 @@ fn kinds_that_are_not_read_are_refused_by_number_and_name() {
                 ..
             })
         ));
-        assert!(matches!(table.get(b"c", 9).unwrap(), Lookup::Value(_)));
+        assert!(table.get(b"c", 9).unwrap().value().is_some());
         assert_eq!(table.get(b"b", 7).unwrap(), Lookup::NotFound);
         assert_eq!(table.get(b"aa", 9).unwrap(), Lookup::NotFound);
         cursor_passes(&table, &refused);

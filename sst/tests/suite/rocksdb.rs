@@ -1,9 +1,10 @@
 //! Compares this crate's files by RocksDB's `sst_dump`: verified, scanned, compared with the model.
 
 use paranoid_memtable::tombstone::Fragmenter;
-use paranoid_memtable::{Bytewise, ChecksumKind, Lookup};
+use paranoid_memtable::{Bytewise, ChecksumKind};
 use paranoid_sst::{
     Compression, IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder,
+    TableValue,
 };
 use std::sync::Arc;
 
@@ -309,8 +310,12 @@ fn blocks_that_rocksdb_compressed() {
             "{name}: sst_dump's scan differs"
         );
         for row in rows {
-            let wanted = Lookup::Value((row.sequence, row.value));
-            assert_eq!(table.get(&row.key, u64::MAX).unwrap(), wanted, "{name}");
+            let wanted = TableValue {
+                sequence: row.sequence,
+                bytes: row.value,
+            };
+            let found = table.get(&row.key, u64::MAX).unwrap();
+            assert_eq!(found.into_value(), Some(wanted), "{name}");
         }
     }
 }

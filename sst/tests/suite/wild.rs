@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use paranoid_memtable::{ChecksumKind, Lookup};
+use paranoid_memtable::ChecksumKind;
 use paranoid_sst::{BlockHandle, BlockKind, Error, Footer, Result, SortedTable, TableSource};
 
 use crate::by_hand::{ByHand, block, internal, one_restart};
@@ -84,7 +84,7 @@ fn format_version_1_is_read() {
         for number in 0..12 {
             let value = b"value ".repeat(number + 4);
             let found = table.get(format!("key{number:02}").as_bytes(), 9).unwrap();
-            assert_eq!(found, Lookup::Value((0, value)));
+            assert_eq!(found.value(), Some(&*value));
         }
     }
 }

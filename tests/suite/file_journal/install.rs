@@ -201,16 +201,12 @@ fn add_table(history: &mut History, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn io(error: std::io::Error) -> Error {
-    Error::Sink(Arc::new(error))
-}
-
 impl Files {
     fn write_file(&mut self, kind: &str, bytes: &[u8]) -> Result<String, Error> {
         let name = format!("{kind}-{:08}", self.next_file);
         self.next_file += 1;
-        let file = self.disk.create(&name).map_err(io)?;
-        file.append(bytes).map_err(io)?;
+        let file = self.disk.create(&name)?;
+        file.append(bytes)?;
         let is_forgotten = self.forgets
             == if kind == "table" {
                 Forgets::Tables
@@ -218,10 +214,10 @@ impl Files {
                 Forgets::Manifest
             };
         if !is_forgotten {
-            file.sync().map_err(io)?;
+            file.sync()?;
         }
         if self.forgets != Forgets::Names {
-            self.disk.sync_dir().map_err(io)?;
+            self.disk.sync_dir()?;
         }
         Ok(name)
     }
@@ -271,7 +267,7 @@ impl Engine {
         options: SetOptionsBuilder,
         mode: RecoveryMode,
     ) -> Result<(Engine, JournalRecovery), Error> {
-        let names = disk.list().map_err(io)?;
+        let names = disk.list()?;
         let number = |name: &String| {
             name.split('-')
                 .next_back()
@@ -288,7 +284,7 @@ impl Engine {
         let (mut last, mut tables) = (0, vec![]);
         let manifests = names.iter().filter(|name| name.starts_with("manifest-"));
         for name in manifests {
-            let Some(fields) = unsealed(&disk.read(name).map_err(io)?) else {
+            let Some(fields) = unsealed(&disk.read(name)?) else {
                 continue;
             };
             let Some((number, files)) = fields.split_first() else {
@@ -302,9 +298,9 @@ impl Engine {
         }
         let mut base = History::default();
         for name in &tables {
-            let bytes = disk.read(name).map_err(io)?;
+            let bytes = disk.read(name)?;
             add_table(&mut base, &bytes)
-                .ok_or_else(|| io(std::io::Error::other(format!("{name} is torn"))))?;
+                .ok_or_else(|| std::io::Error::other(format!("{name} is torn")))?;
         }
         let mut files = Files {
             disk: disk.clone(),

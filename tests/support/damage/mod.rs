@@ -232,8 +232,8 @@ pub mod model {
     use paranoid_memtable::filter::FixedPrefix;
     use paranoid_memtable::read::{Base, DeletedBy, Operands};
     use paranoid_memtable::{
-        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-        ParanoidOptions, ValueRef, WriteBatch,
+        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ValueRef,
+        WriteBatch,
     };
 
     use super::plan::Rng;
@@ -656,14 +656,11 @@ pub mod model {
         }
 
         pub fn options(&self) -> Result<MemTableOptions, Error> {
-            let paranoid = ParanoidOptions::builder()
+            let mut options = MemTableOptions::builder()
+                .write_buffer_size(self.shape.size.buffer)
                 .protection_bytes(self.shape.protection)
                 .checksum_on_seek(self.shape.on_seek && self.shape.protection > 0)
                 .order_checks(self.shape.order_checks)
-                .build()?;
-            let mut options = MemTableOptions::builder()
-                .write_buffer_size(self.shape.size.buffer)
-                .paranoid(paranoid)
                 .duplicates(self.shape.duplicates)
                 .seed(self.shape.seed);
             let share = self.shape.size.filter as f64 / self.shape.size.buffer as f64;

@@ -4,12 +4,12 @@
 
 use std::ops::Bound;
 
-use paranoid_memtable::Range;
+use paranoid_memtable::batch::BatchWritten;
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{
-    BatchWritten, Entry, Error, Inserted, Kind, Lookup, MemTable, OwnedCursor, TableReader,
-    WriteBatch, Writer,
+    Entry, Error, Inserted, Kind, Lookup, MemTable, OwnedCursor, Range, TableReader, WriteBatch,
+    Writer,
 };
 
 use super::model::{Expected, Row};
@@ -248,7 +248,7 @@ impl Trial<'_> {
         let model = self.model();
         let (mut raw, mut resolved) = (
             table.range(..).owned(),
-            table.range_at(model.snapshots[1], ..),
+            table.range_at(.., model.snapshots[1]),
         );
         let rows: Vec<&Row> = model.rows.iter().collect();
         let shown = model.visible(1);

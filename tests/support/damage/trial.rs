@@ -565,8 +565,9 @@ impl Trial<'_> {
             Err(error) => self.refused(&error, "fork"),
             Ok(next) => {
                 let written = next.put(1, b"key", b"value").is_ok();
-                let read =
-                    matches!(next.get(b"key", 1), Ok(Lookup::Value(value)) if *value == *b"value");
+                let read = next
+                    .get(b"key", 1)
+                    .is_ok_and(|found| found.value() == Some(b"value"));
                 if !(written && read && next.len() == 1 && !next.is_frozen()) {
                     self.wrong(|| "the next table answers wrong".into());
                 }

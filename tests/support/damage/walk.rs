@@ -422,7 +422,7 @@ impl<'m> Trial<'m> {
                     "range_at",
                     walk,
                     patterns.1,
-                    table.range_at(snapshot, bounds),
+                    table.range_at(bounds, snapshot),
                 );
                 self.descends(
                     "range_descending",
@@ -440,7 +440,7 @@ impl<'m> Trial<'m> {
                     "owned_range_at",
                     walk,
                     patterns.1,
-                    table.range_at(snapshot, bounds).owned(),
+                    table.range_at(bounds, snapshot).owned(),
                 );
                 self.descends(
                     "owned_range_descending",
@@ -805,12 +805,12 @@ fn ranged(
     ends: (usize, usize),
 ) -> Result<Ranged<'_>, Error> {
     Ok(match kind {
-        0 => Ranged::Resolved(moved(table.range_at(snapshot, ..), ends)?),
+        0 => Ranged::Resolved(moved(table.range_at(.., snapshot), ends)?),
         1 => Ranged::Raw(moved(table.range(..), ends)?),
-        2 => Ranged::OwnedResolved(moved(table.range_at(snapshot, ..).owned(), ends)?),
+        2 => Ranged::OwnedResolved(moved(table.range_at(.., snapshot).owned(), ends)?),
         3 => Ranged::Owned(moved(table.range(..).owned(), ends)?),
         // Bounds that leave nothing out.
-        4 => Ranged::Resolved(moved(table.range_at(snapshot, b"".as_slice()..), ends)?),
+        4 => Ranged::Resolved(moved(table.range_at(b"".as_slice().., snapshot), ends)?),
         _ => Ranged::Raw(moved(table.versions((b"", u64::MAX)..), ends)?),
     })
 }

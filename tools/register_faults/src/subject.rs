@@ -616,10 +616,10 @@ impl Findings {
         let of = |entry: Result<Entry<'_>>| entry.and_then(version);
         self.answer(
             "scan",
-            visible(table.range_at(SequenceNumber::MAX, ..).map(of).collect()),
+            visible(table.range_at(.., SequenceNumber::MAX).map(of).collect()),
         );
         let backward: Result<Vec<_>> = table
-            .range_at(SequenceNumber::MAX, ..)
+            .range_at(.., SequenceNumber::MAX)
             .rev()
             .map(of)
             .collect();

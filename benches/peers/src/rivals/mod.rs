@@ -2,8 +2,8 @@
 
 use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
-    ChecksumKind, Directory, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions,
-    TableReader, ValueRef, WriteBatch, Writer,
+    ChecksumKind, Directory, ImmutableMemTable, Lookup, MemTable, MemTableOptions, TableReader,
+    ValueRef, WriteBatch, Writer,
 };
 
 mod others;
@@ -279,14 +279,11 @@ const INTACT: &str = "intact memory";
 
 impl Ours {
     pub fn new(checks: Checks, accelerator: Accelerator, room: Room) -> anyhow::Result<Ours> {
-        let paranoid = ParanoidOptions::builder()
-            .protection_bytes(checks.protection)
-            .checksum_on_seek(checks.on_seek)
-            .order_checks(checks.order)
-            .build()?;
         let options = MemTableOptions::builder()
             .write_buffer_size(room.write_buffer())
-            .paranoid(paranoid);
+            .protection_bytes(checks.protection)
+            .checksum_on_seek(checks.on_seek)
+            .order_checks(checks.order);
         let options = match accelerator {
             Accelerator::Nothing => options,
             Accelerator::Filter => options.whole_key_filter(0.015),
