@@ -292,7 +292,8 @@ mod api {
         let value = table.get("put", 9).unwrap().into_value().unwrap();
         let pinned = value.to_pinned();
         assert!(value == "red" && value == b"red" && value == *b"red" && value == b"red"[..]);
-        assert!(value == b"red".to_vec() && value == pinned && pinned == value);
+        assert!(value == b"red".to_vec() && value == pinned);
+        assert!(pinned == value);
         assert!(value != "re" && value != "rea" && value != "redd" && pinned != "reb");
     }
 

@@ -77,6 +77,7 @@ impl<V, M> Lookup<V, M> {
     /// let table = MemTable::default();
     /// table.put(1, "apple", "red")?;
     /// assert!(table.get("apple", 1)?.value() == Some(b"red"));
+    /// assert_eq!(table.get("apple", 1)?.value(), Some(&b"red"[..])); // which converts no array
     /// assert!(table.get("plum", 1)?.value().is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
