@@ -7,7 +7,7 @@
 //!   cargo run --release --example kv_store -- --dir DIR serve <COMMANDS      one line after the other
 //! ```
 //! It is written to be read. `store.rs` has the steps of an engine, `files.rs` the table files
-//! below the tables, `manifest.rs` the safe replacement of a file. Exit code 0: done; 1: done, but a
+//! below the tables, `manifest.rs` which files there are. Exit code 0: done; 1: done, but a
 //! key of a `get` has no value; 2: it cannot be done.
 
 #![forbid(unsafe_code)]

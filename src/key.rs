@@ -25,6 +25,11 @@ use std::cmp::Ordering;
 pub type SequenceNumber = u64;
 
 /// The direction of a walk or a step.
+///
+/// ```
+/// use paranoid_memtable::scan::Direction;
+/// assert_eq!(Direction::Forward.opposite(), Direction::Backward);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// To larger keys.
@@ -35,6 +40,7 @@ pub enum Direction {
 
 impl Direction {
     /// The other direction.
+    #[must_use]
     pub fn opposite(self) -> Self {
         self.pick((Direction::Forward, Direction::Backward))
     }
@@ -49,6 +55,7 @@ impl Direction {
     }
 
     /// How a key compares with the keys that a walk in this direction meets before it.
+    #[doc(hidden)]
     #[inline(always)]
     pub fn outward(self) -> Ordering {
         self.pick((Ordering::Less, Ordering::Greater))

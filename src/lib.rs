@@ -262,6 +262,7 @@ pub mod read {
 
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.
 pub mod scan {
+    pub use crate::key::Direction;
     pub use crate::memtable::scan::estimate::RangeStats;
     pub use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
     pub use crate::memtable::scan::key_range::KeyRange;
@@ -293,7 +294,6 @@ pub mod flush {
 #[doc(hidden)]
 pub mod sibling {
     pub use crate::comparator::KeyComparator;
-    pub use crate::key::Direction;
     #[cfg(loom)]
     pub use crate::sync::model;
     pub use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};

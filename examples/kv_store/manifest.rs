@@ -5,25 +5,24 @@
 //!   last_sequence 8231
 //!   file 12                    newest first
 //!   file 9
-//!   checksum 2f1b9c04          of all lines before
+//!   checksum 2f1b9c04          of all lines before, by `replace_checked`
 //! ```
-//! A manifest is replaced as a whole: the new one is written beside the old one, synced and
-//! renamed, and the directory is synced. A crash leaves the old one or the new one. If the process
-//! before this one ended between these steps, the manifest may be only in the system's cache. So
-//! the store replaces it by a copy before it removes a file that the manifest does not name.
+//! A crash leaves the old manifest or the new one. If the process before this one ended in the
+//! middle of a replacement, the manifest may be only in the system's cache. So the store replaces
+//! it by a copy before it removes a file that the manifest does not name.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paranoid_memtable::{ChecksumKind, Error, Result};
-use paranoid_set::{FileStorage, Storage};
+use paranoid_memtable::{Error, Result};
+use paranoid_set::{FileStorage, Storage, read_checked, replace_checked};
 
 const NAME: &str = "MANIFEST";
-const NEW: &str = "MANIFEST.tmp";
+const NEW: &str = "MANIFEST.copy";
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) last_sequence: u64,
     /// Numbers of table files, newest first.
@@ -67,18 +66,25 @@ impl Manifest {
     /// Opens the manifest of a directory. An empty directory gets one before any other file. Files
     /// without a manifest are those of a store that lost it, and must not be removed as leftovers.
     pub(crate) fn open(directory: &Directory, lock: &Path) -> Result<Manifest> {
-        let path = directory.path.join(NAME);
-        let manifest = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Manifest::begin(&directory.path, lock)?
-            }
-            text => Manifest::parse(&text.map_err(io_error("read", &path))?).ok_or_else(|| {
-                io_error("believe", &path)(io::Error::other("the manifest is damaged"))
-            })?,
+        let manifest = match Manifest::read(directory)? {
+            Some(manifest) => manifest,
+            None => Manifest::begin(&directory.path, lock)?,
         };
-        manifest.write(&directory.path)?;
-        directory.sync()?;
+        manifest.write(directory)?;
         Ok(manifest)
+    }
+
+    /// The manifest that is read now. After a failed `write` it is the old one or the new one.
+    pub(crate) fn read(directory: &Directory) -> Result<Option<Manifest>> {
+        let Some(bytes) = read_checked(&directory.storage, NAME)? else {
+            return Ok(None);
+        };
+        let manifest = str::from_utf8(&bytes).ok().and_then(Manifest::parse);
+        let unknown = || io::Error::other("it is not a manifest of this program");
+        let path = directory.path.join(NAME);
+        manifest
+            .ok_or_else(|| io_error("read", &path)(unknown()))
+            .map(Some)
     }
 
     fn begin(directory: &Path, lock: &Path) -> Result<Manifest> {
@@ -112,30 +118,11 @@ impl Manifest {
             .iter()
             .map(|number| format!("file {number}\n"))
             .collect();
-        let lines = format!("kv_store 1\nlast_sequence {}\n{files}", self.last_sequence);
-        format!(
-            "{lines}checksum {:08x}\n",
-            ChecksumKind::Xxh3.checksum(lines.as_bytes())
-        )
+        format!("kv_store 1\nlast_sequence {}\n{files}", self.last_sequence)
     }
 
-    /// Makes this the manifest of the directory, except for the sync of the directory. After an
-    /// error the old one is still there.
-    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let (path, new) = (directory.join(NAME), directory.join(NEW));
-        // A file of this name is the rest of an earlier attempt. A link, or anything else that
-        // another program put there, stays and is not written through.
-        if fs::symlink_metadata(&new).is_ok_and(|it| it.is_file()) {
-            fs::remove_file(&new).map_err(io_error("remove", &new))?;
-        }
-        let mut file = File::create_new(&new).map_err(io_error("create", &new))?;
-        let mut write = || -> Result<()> {
-            file.write_all(self.to_text().as_bytes())
-                .map_err(io_error("write", &new))?;
-            file.sync_all().map_err(io_error("sync", &new))?;
-            fs::rename(&new, &path).map_err(io_error("rename", &new))
-        };
-        // A partial file takes space that the next attempt needs.
-        write().inspect_err(|_| drop(fs::remove_file(&new)))
+    /// Makes this the manifest of the directory, durably.
+    pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
+        replace_checked(&directory.storage, NAME, self.to_text().as_bytes())
     }
 }

@@ -54,8 +54,8 @@ struct Files {
     last: u64,
     /// The last manifest that is known to be durable.
     manifest: Manifest,
-    /// Whether the disk may have a later manifest: one was named, and the sync of the directory
-    /// failed. Files that either manifest names stay until another one is durable.
+    /// Whether the disk may have a later manifest: a replacement failed, and the old one is not read
+    /// any more. Files that either manifest names stay until another one is durable.
     has_doubt: bool,
 }
 
@@ -313,9 +313,12 @@ impl Files {
             last_sequence,
             files: files.iter().map(|file| file.number).collect(),
         };
-        manifest.write(&self.directory.path)?;
-        self.has_doubt = true;
-        self.directory.sync()?;
+        if let Err(error) = manifest.write(&self.directory) {
+            let is_old =
+                Manifest::read(&self.directory).is_ok_and(|it| it.as_ref() == Some(&self.manifest));
+            self.has_doubt |= !is_old;
+            return Err(error);
+        }
         (self.manifest, self.has_doubt) = (manifest, false);
         Ok(files)
     }

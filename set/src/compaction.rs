@@ -33,12 +33,15 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary, Versions};
+use paranoid_memtable::integrity::Place;
 use paranoid_memtable::scan::{SortedSource, SourceMove};
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::{FragmentIter, Fragmenter};
-use paranoid_memtable::{Comparator, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
+use paranoid_memtable::{
+    Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
+};
 
-use crate::compaction_input::{Entries, Input, Version};
+use crate::compaction_input::{Entries, Input, Version, verified};
 use crate::merge_operator::{MergeOperator, apply};
 use crate::tables::Slot;
 
@@ -79,6 +82,9 @@ pub struct Compaction<'s> {
     /// Ascending.
     snapshots: Vec<SequenceNumber>,
     operator: Option<&'s dyn MergeOperator>,
+    filter: Option<Filter<'s>>,
+    /// Whether newer versions of the key are merge operands: the filter spares their base.
+    has_operands: bool,
     level: Level,
     /// The inputs that `step` moves to their next entries.
     used: Range<usize>,
@@ -122,8 +128,21 @@ struct Head {
     stripe: usize,
 }
 
+/// Whether a value is kept.
+type Filter<'s> = Box<dyn FnMut(FlushEntry<'_>) -> bool + Send + 's>;
+
+/// When the range tombstones of the inputs are collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Before the last entry.
+    First,
+    /// After the last entry. This ends each table's own flush: all entries are verified, and all
+    /// sums compared.
+    Last,
+}
+
 /// Where the next item is.
-enum Next {
+pub(crate) enum Next {
     Input(usize),
     Made,
     Fragment,
@@ -187,6 +206,8 @@ impl<'s> Compaction<'s> {
             comparator,
             snapshots,
             operator: None,
+            filter: None,
+            has_operands: false,
             level: Level::Inner,
             used,
             key: None,
@@ -238,6 +259,36 @@ impl<'s> Compaction<'s> {
         self
     }
 
+    /// This merge without the values that a filter refuses, for example values that are too old. A
+    /// refused value becomes a delete, so no older version of the key shows; at the lowest level
+    /// both are dropped. The filter is asked only about values that no snapshot of the list sees,
+    /// and not about merge operands, their base and their result. It gets verified entries. Reads of the new
+    /// files do not see what was refused, and those of a snapshot that is younger than the list do
+    /// not either.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{Bytewise, MemTable};
+    /// use paranoid_set::Compaction;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let file = MemTable::default();
+    /// file.put(1, b"a", b"1999")?;
+    /// file.put(2, b"b", b"2024")?;
+    /// let merged = Compaction::over(Arc::new(Bytewise), &[], vec![file.source()]).to_lowest_level();
+    /// let mut merged = merged.filtering(|entry| entry.value >= b"2000");
+    /// let mut keys = vec![];
+    /// while let Some(paranoid_memtable::flush::FlushItem::Entry(entry)) = merged.next()? {
+    ///     keys.push(entry.user_key.to_vec());
+    /// }
+    /// assert_eq!(keys, [b"b"]);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn filtering(mut self, keeps: impl FnMut(FlushEntry<'_>) -> bool + Send + 's) -> Self {
+        self.filter = Some(Box::new(keeps));
+        self
+    }
+
     /// The next item, borrowed until the next call. `None` means that all items were returned, and
     /// in a flush also that the counts and sums of all tables agree with those of their freeze. The
     /// caller may use the file that it wrote only after `None`.
@@ -255,22 +306,40 @@ impl<'s> Compaction<'s> {
         reason = "an item borrows the compaction, which `Iterator` cannot express"
     )]
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
-        if std::mem::replace(&mut self.is_moving, true) {
-            return Err(paranoid_memtable::Error::ReaderPanicked);
-        }
+        self.begin_move()?;
         let next = self.advance();
-        self.is_moving = false;
-        match next {
-            Ok(Some(next)) => Ok(self.lend(&next)),
-            Ok(None) => Ok(None),
-            Err(error) => {
-                self.ended.get_or_init(|| Err(error.clone()));
-                Err(error)
-            }
+        match self.end_move(next)? {
+            Some(next) => self.lend(&next).map(Some),
+            None => Ok(None),
         }
     }
 
+    /// Begins a call that may panic in the comparator, the operator, a source or a sink.
+    pub(crate) fn begin_move(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_moving, true) {
+            return Err(paranoid_memtable::Error::ReaderPanicked);
+        }
+        Ok(())
+    }
+
+    /// Ends a call that did not panic. Its error is final.
+    pub(crate) fn end_move<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        self.is_moving = false;
+        outcome.inspect_err(|error| drop(self.ended.set(Err(error.clone()))))
+    }
+
+    /// How the pass ended, if it has.
+    pub(crate) fn ended(&self) -> Option<&Result<()>> {
+        self.ended.get()
+    }
+
+    /// Ends the pass well.
+    pub(crate) fn end(&self) {
+        let _ = self.ended.set(Ok(()));
+    }
+
     /// Passes all items to a sink, such as a writer of `paranoid-sst`. Returns the counts.
+    /// [`outputs`](Self::outputs) passes them to several sinks.
     ///
     /// # Errors
     /// Those of [`next`](Self::next), and `Sink` if the sink returns an error.
@@ -289,36 +358,39 @@ impl<'s> Compaction<'s> {
                 (Some(Ok(())), _) => return Ok(None),
                 (_, None) => match self.next_entry()? {
                     Some(next) => return Ok(Some(next)),
-                    None => self.fragments = Some(self.cut()?),
+                    None => self.fragments = Some(self.tombstones(Pass::Last)?.finish_iter()),
                 },
                 (_, Some(fragments)) => {
                     if fragments.advance()? {
                         return Ok(Some(Next::Fragment));
                     }
-                    self.ended.get_or_init(|| Ok(()));
+                    self.end();
                 }
             }
         }
     }
 
-    fn lend(&mut self, next: &Next) -> Option<FlushItem<'_>> {
-        let entry = match next {
-            Next::Fragment => {
-                let fragment = self.fragments.as_mut()?.fragment()?;
-                self.summary.fragments += 1;
-                self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
-                return Some(FlushItem::Fragment(fragment));
-            }
-            Next::Input(place) => self.inputs.get(*place)?.entry()?,
-            Next::Made => self.lent.as_ref()?.entry(),
+    fn lend(&mut self, next: &Next) -> Result<FlushItem<'_>> {
+        let Some(fragments) = self.fragments.as_mut() else {
+            let entry = entry_at(&self.inputs, self.lent.as_ref(), next)?;
+            self.summary.entries += 1;
+            self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
+            return Ok(FlushItem::Entry(entry));
         };
-        self.summary.entries += 1;
-        self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
-        Some(FlushItem::Entry(entry))
+        let lost = || Corruption::new(Place::Fragment, 0, 0, 0);
+        let fragment = fragments.fragment().ok_or_else(lost)?;
+        self.summary.fragments += 1;
+        self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
+        Ok(FlushItem::Fragment(fragment))
+    }
+
+    /// The entry that `next_entry` found.
+    pub(crate) fn entry(&self, next: &Next) -> Result<FlushEntry<'_>> {
+        entry_at(&self.inputs, self.lent.as_ref(), next)
     }
 
     /// The next entry that a reader may need.
-    fn next_entry(&mut self) -> Result<Option<Next>> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<Next>> {
         loop {
             self.lent = self.made.pop_front();
             if self.lent.is_some() {
@@ -334,16 +406,24 @@ impl<'s> Compaction<'s> {
                 self.summary.hidden += 1;
                 continue;
             }
+            self.has_operands |= head.kind == Kind::MERGE;
             match (head.kind, self.operator) {
                 (Kind::SINGLE_DELETE, _) => self.single_delete(&head)?,
                 (Kind::MERGE, Some(operator)) => self.operands(&head, operator)?,
                 (Kind::MERGE, None) => return Ok(Some(Next::Input(head.place))),
                 (kind, _) => {
                     self.answered = Some(head.stripe);
-                    if !kind.is_point_delete() || self.level == Level::Inner {
+                    let is_refused = !kind.is_point_delete() && self.is_refused(&head)?;
+                    let is_value = !kind.is_point_delete() && !is_refused;
+                    if is_value || self.level == Level::Inner && !is_refused {
                         return Ok(Some(Next::Input(head.place)));
                     }
-                    if let Some(tombstone) = self.take(&head) {
+                    if let Some(mut tombstone) = self.take(&head) {
+                        if is_refused {
+                            let (key, sequence) = (&tombstone.key, tombstone.sequence);
+                            let delete = FlushEntry::new(key, sequence, Kind::DELETE, b"");
+                            tombstone = Version::of(delete);
+                        }
                         self.keep_if_needed(tombstone)?;
                     }
                 }
@@ -391,7 +471,7 @@ impl<'s> Compaction<'s> {
             .as_deref()
             .is_some_and(|key| self.comparator.compare(key, user_key).is_eq())
         {
-            self.answered = None;
+            (self.answered, self.has_operands) = (None, false);
             let key = self.key.get_or_insert_default();
             key.clear();
             key.extend_from_slice(user_key);
@@ -460,6 +540,18 @@ impl<'s> Compaction<'s> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether the filter refuses the value at the head, which no snapshot sees.
+    fn is_refused(&mut self, head: &Head) -> Result<bool> {
+        let (Some(keeps), Some(input)) = (&mut self.filter, self.inputs.get(head.place)) else {
+            return Ok(false);
+        };
+        let is_newest = head.stripe == self.snapshots.len() && !self.has_operands;
+        match input.entry().filter(|_| is_newest) {
+            Some(entry) => Ok(!keeps(verified(entry)?)),
+            None => Ok(false),
+        }
     }
 
     /// Keeps a tombstone. At the lowest level, first drops the rest of its answered stripe, and
@@ -561,18 +653,12 @@ impl<'s> Compaction<'s> {
         Ok(())
     }
 
-    /// Cuts the range tombstones of all sources into fragments. This ends each table's own flush:
-    /// all entries are verified, and all sums compared.
-    fn cut(&mut self) -> Result<FragmentIter> {
+    /// Collects the range tombstones of all sources.
+    pub(crate) fn tombstones(&mut self, pass: Pass) -> Result<Fragmenter> {
         let mut fragmenter =
             Fragmenter::under(self.comparator.clone()).with_snapshots(&self.snapshots);
-        let (level, oldest) = (
-            self.level,
-            self.snapshots
-                .first()
-                .copied()
-                .unwrap_or(SequenceNumber::MAX),
-        );
+        let oldest = self.snapshots.first().copied();
+        let (level, oldest) = (self.level, oldest.unwrap_or(SequenceNumber::MAX));
         for Input {
             entries,
             source,
@@ -587,12 +673,37 @@ impl<'s> Compaction<'s> {
                 _ => fragmenter.add(start, end, sequence),
             };
             match entries {
-                Entries::Table(items) => self.summary.hidden += items.end(take)?.hidden,
-                Entries::Source(..) => source.range_tombstones(&mut take)?,
+                Entries::Table(items) if pass == Pass::Last => {
+                    self.summary.hidden += items.end(take)?.hidden;
+                }
+                _ => source.range_tombstones(&mut take)?,
             }
         }
-        Ok(fragmenter.finish_iter())
+        Ok(fragmenter)
     }
+
+    pub(crate) fn comparator(&self) -> &KeyComparator {
+        &self.comparator
+    }
+
+    /// The counts so far.
+    pub(crate) fn summary(&mut self) -> &mut FlushSummary {
+        &mut self.summary
+    }
+}
+
+/// The entry that a compaction found last.
+fn entry_at<'a>(
+    inputs: &'a [Input<'_>],
+    lent: Option<&'a Version>,
+    next: &Next,
+) -> Result<FlushEntry<'a>> {
+    let entry = match next {
+        Next::Input(place) => inputs.get(*place).and_then(Input::entry),
+        Next::Made => lent.map(Version::entry),
+        Next::Fragment => None,
+    };
+    entry.ok_or_else(|| Corruption::new(Place::Entry, 0, 0, 0).into())
 }
 
 shown! {

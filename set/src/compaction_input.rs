@@ -77,13 +77,23 @@ impl Version {
 
     /// Compares the copy with its digests.
     pub(crate) fn verify(&self) -> Result<()> {
-        let agrees = self
-            .protection
-            .check(&self.key, &self.value, self.sequence, self.kind);
-        agrees
-            .map(drop)
-            .ok_or_else(|| Corruption::new(Place::Value, 0, 0, 0).into())
+        verified(self.entry()).map(drop)
     }
+}
+
+/// Compares an entry with its digests.
+pub(crate) fn verified(entry: FlushEntry<'_>) -> Result<FlushEntry<'_>> {
+    let FlushEntry {
+        user_key,
+        sequence,
+        kind,
+        value,
+        protection,
+    } = entry;
+    let agrees = protection.check(user_key, value, sequence, kind);
+    agrees
+        .map(|_| entry)
+        .ok_or_else(|| Corruption::new(Place::Value, 0, 0, 0).into())
 }
 
 /// Where the entries of a source come from.

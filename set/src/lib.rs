@@ -138,7 +138,7 @@
 //! let count = view.base().len();
 //! set.replace_base(|files| Ok([&files[..files.len() - count], &[file.0]].concat()))?;
 //! let view = set.view();
-//! let apple = view.merging_get("apple", || view.base().iter().map(|file| file.source()).collect())?;
+//! let apple = view.merging_get("apple", || view.base().iter().map(|file| file.source()))?;
 //! assert_eq!(apple.expect("it is in the file").value(), b"red");
 //! # Ok(()) }
 //! ```
@@ -342,6 +342,7 @@ pub(crate) mod switch;
 pub(crate) mod commit;
 pub(crate) mod compaction_input;
 pub(crate) mod compaction;
+pub(crate) mod outputs;
 pub(crate) mod salvage;
 pub(crate) mod flush_job;
 pub(crate) mod flush_thread;
@@ -353,16 +354,17 @@ mod loom;
 pub use compaction::Compaction;
 pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode,
-    Replayed, Storage, StorageFile,
+    Replayed, Storage, StorageFile, read_checked, replace_checked,
 };
 pub use flush_job::FlushJob;
 pub use flush_thread::FlushThread;
 pub use journal::Journal;
-pub use level_source::LevelSource;
+pub use level_source::{Level, LevelSource};
 pub use listener::{Listener, SetEvent};
 pub use merge_operator::MergeOperator;
 pub use merged_entry::MergedEntry;
 pub use merging_cursor::MergingCursor;
+pub use outputs::{Output, Outputs};
 pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
 pub use salvage::SalvageSummary;
 pub use snapshots::Snapshot;

@@ -32,7 +32,7 @@ use paranoid_memtable::{Error, Result};
 /// set.write(&batch)?;
 /// let view = set.view();
 /// let Lookup::Merge(entry) = view.get(b"n")? else { panic!("merge operands") };
-/// assert_eq!(entry.merged(&Sum, None)?, [43]);
+/// assert_eq!(*entry.merged(&Sum, None)?, [43]);
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator: Send + Sync {

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
+
 use crate::merge_operator::{MergeOperator, apply};
 use paranoid_memtable::read::Base;
 use paranoid_memtable::{Kind, Result, SequenceNumber, shown};
@@ -118,6 +120,22 @@ impl MergedEntry {
         self.operands.first().unwrap_or(&self.value)
     }
 
+    /// The [value](Self::value) without a copy.
+    ///
+    /// ```
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// set.put("apple", "red")?;
+    /// let entry = set.view().cursor()?.ascending().next().expect("one key")?;
+    /// assert_eq!(entry.into_value(), b"red");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn into_value(self) -> Vec<u8> {
+        self.operands.into_iter().next().unwrap_or(self.value)
+    }
+
     /// The merge operands, newest first; none for a key with a plain value.
     #[must_use]
     pub fn operands(&self) -> &[Vec<u8>] {
@@ -135,9 +153,8 @@ impl MergedEntry {
         }
     }
 
-    /// The key's value with its merge operands applied, or a copy of the value if there are none.
-    /// If the [base](Self::base) is `Below`, `below` is the engine's value of the key below the
-    /// sources.
+    /// The key's value with its merge operands applied; borrowed if there are none. If the
+    /// [base](Self::base) is `Below`, `below` is the engine's value of the key below the sources.
     ///
     /// ```
     /// use std::error::Error;
@@ -154,7 +171,7 @@ impl MergedEntry {
     /// set.merge(b"k", b"2")?;
     /// set.merge(b"k", b"3")?;
     /// let Lookup::Merge(entry) = set.view().get(b"k")? else { panic!("merge operands") };
-    /// assert_eq!(entry.merged(&Append, Some(b"1"))?, b"123");
+    /// assert_eq!(*entry.merged(&Append, Some(b"1"))?, *b"123");
     /// # Ok(()) }
     /// ```
     ///
@@ -164,21 +181,33 @@ impl MergedEntry {
         &self,
         operator: &(impl MergeOperator + ?Sized),
         below: Option<&[u8]>,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Cow<'_, [u8]>> {
         if self.operands.is_empty() {
-            return Ok(self.value.clone());
+            return Ok(Cow::Borrowed(&self.value));
         }
         let base = match self.base() {
             Base::Value(value) => Some(value),
             Base::Deleted => None,
             Base::Below => below,
         };
-        apply(
-            operator,
-            &self.key,
-            base,
-            self.operands.iter().map(Vec::as_slice),
-        )
+        let operands = self.operands.iter().map(Vec::as_slice);
+        apply(operator, &self.key, base, operands).map(Cow::Owned)
+    }
+
+    /// The result of [`merged`](Self::merged) as a vector. A value without merge operands is not
+    /// copied.
+    ///
+    /// # Errors
+    /// Those of [`merged`](Self::merged).
+    pub fn into_merged(
+        self,
+        operator: &(impl MergeOperator + ?Sized),
+        below: Option<&[u8]>,
+    ) -> Result<Vec<u8>> {
+        if let Cow::Owned(value) = self.merged(operator, below)? {
+            return Ok(value);
+        }
+        Ok(self.value)
     }
 }
 

@@ -23,8 +23,8 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use paranoid_memtable::scan::KeyRange;
-use paranoid_memtable::sibling::{Direction, KeyComparator};
+use paranoid_memtable::scan::{Direction, KeyRange, SortedSource};
+use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::{Error, KeyEquality, Kind, Result, shown};
 
 use crate::merged_entry::MergedEntry;
@@ -61,7 +61,7 @@ use crate::tables::Slot;
 /// ```
 pub struct MergingCursor<'s> {
     comparator: KeyComparator,
-    sources: Vec<Source<'s>>,
+    sources: Vec<CursorSource<'s>>,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     state: State,
@@ -80,8 +80,11 @@ struct Watched {
     hidden: u64,
 }
 
-/// The reach of a range tombstone in the cursor's direction: the first source that it hides, and
-/// the bound where it ends.
+/// A source of a cursor, which may be of any type.
+pub(crate) type CursorSource<'s> = Source<Box<dyn SortedSource + 's>>;
+
+/// The reach of a range tombstone in the cursor's direction: the first source that it hides,
+/// counted from its own, and the bound where it ends.
 type Hidden = (usize, Vec<u8>);
 
 /// The position of the cursor.
@@ -101,7 +104,7 @@ enum State {
 
 impl<'s> MergingCursor<'s> {
     /// A cursor over these sources, newest first, under the comparator of the tables.
-    pub(crate) fn under(comparator: KeyComparator, sources: Vec<Source<'s>>) -> Self {
+    pub(crate) fn under(comparator: KeyComparator, sources: Vec<CursorSource<'s>>) -> Self {
         MergingCursor {
             comparator,
             sources,
@@ -183,7 +186,7 @@ impl<'s> MergingCursor<'s> {
     ///   seek. The text has the place of the source among the engine's sources, and the next step
     ///   ends the scan.
     pub fn first(&mut self) -> Result<Option<&MergedEntry>> {
-        self.begin(Direction::Forward)
+        self.start(Direction::Forward)
     }
 
     /// Moves to the last entry.
@@ -191,7 +194,7 @@ impl<'s> MergingCursor<'s> {
     /// # Errors
     /// Those of [`first`](Self::first).
     pub fn last(&mut self) -> Result<Option<&MergedEntry>> {
-        self.begin(Direction::Backward)
+        self.start(Direction::Backward)
     }
 
     /// Moves to the first entry whose key is at or after `key`.
@@ -230,7 +233,7 @@ impl<'s> MergingCursor<'s> {
     /// the direction begins counts as that bound.
     fn seek_on(&mut self, way: Direction, key: &[u8]) -> Result<Option<&MergedEntry>> {
         if self.is_outside(way.opposite(), key) {
-            return self.begin(way);
+            return self.start(way);
         }
         self.enter(way, Move::To(key))
     }
@@ -289,35 +292,11 @@ impl<'s> MergingCursor<'s> {
         let next = move || {
             let moved = match std::mem::replace(&mut has_begun, true) {
                 true => self.step(way),
-                false => self.begin(way),
+                false => self.start(way),
             };
             moved.map(Option::<&_>::cloned).transpose()
         };
         std::iter::from_fn(next).fuse()
-    }
-
-    /// Completes a point read of a key. `entry` has the versions of newer tables; the sources are
-    /// read one after the other as far as the answer needs.
-    pub(crate) fn complete(&mut self, entry: MergedEntry) -> Result<Option<MergedEntry>> {
-        if entry.is_complete() {
-            return Ok(entry.if_shown());
-        }
-        self.shown = entry;
-        for place in 0..self.sources.len() {
-            if let Some(source) = self.sources.get_mut(place)
-                && source.items.may_hold(&self.shown.key)?
-            {
-                source.go(
-                    &self.comparator,
-                    Direction::Forward,
-                    Move::To(&self.shown.key),
-                )?;
-            }
-            if self.read(Direction::Forward, place)?.is_break() {
-                break;
-            }
-        }
-        Ok(std::mem::take(&mut self.shown).if_shown())
     }
 
     /// The bound at which this direction ends.
@@ -329,8 +308,30 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Moves to the first entry shown in this direction, from the bound where the direction begins.
-    fn begin(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
+    /// Moves to the first entry of a direction: forward to the first one, backward to the last.
+    ///
+    /// ```
+    /// use paranoid_memtable::scan::Direction;
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// (1..4).try_for_each(|n| set.put(format!("{n}"), "value").map(drop))?;
+    /// let keys = |way| -> Result<String, paranoid_memtable::Error> {
+    ///     let (mut cursor, mut keys) = (set.view().cursor()?, String::new());
+    ///     let mut entry = cursor.start(way)?;
+    ///     while let Some(found) = entry {
+    ///         keys += &String::from_utf8_lossy(found.user_key());
+    ///         entry = cursor.step(way)?;
+    ///     }
+    ///     Ok(keys)
+    /// };
+    /// assert_eq!((keys(Direction::Forward)?, keys(Direction::Backward)?), ("123".into(), "321".into()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`first`](Self::first).
+    pub fn start(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         match self.end_of(way.opposite()).clone() {
             Bound::Unbounded => self.enter(way, Move::Start),
             Bound::Included(key) => self.enter(way, Move::To(&key)),
@@ -355,7 +356,7 @@ impl<'s> MergingCursor<'s> {
     fn each(
         &mut self,
         way: Direction,
-        mut act: impl FnMut(&mut Source<'s>, &KeyComparator, &[u8]) -> Result<()>,
+        mut act: impl FnMut(&mut CursorSource<'s>, &KeyComparator, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut outcome = Ok(());
         for source in &mut self.sources {
@@ -369,7 +370,12 @@ impl<'s> MergingCursor<'s> {
         outcome
     }
 
-    fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
+    /// Moves to the next entry of a direction: [`next`](Self::next) or [`prev`](Self::prev). So a
+    /// loop in either direction has one body: [`start`](Self::start), then `step`.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    pub fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         match std::mem::replace(&mut self.state, State::Moving) {
             State::Moving => return Err(Error::ReaderPanicked),
             State::Nowhere => self.state = State::Nowhere,
@@ -497,10 +503,13 @@ impl<'s> MergingCursor<'s> {
     /// Reads the versions of the key at the cursor's place, source by source, newest first.
     fn resolve(&mut self, way: Direction) -> Result<()> {
         for place in 0..self.sources.len() {
-            match self.read(way, place) {
+            let Some(source) = self.sources.get_mut(place) else {
+                break;
+            };
+            match source.read(&self.comparator, way, &mut self.shown) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(Some((first, limit)))) if self.shown.kind.is_none() => {
-                    return self.pass_covered(way, first, &limit);
+                    return self.pass_covered(way, place + first, &limit);
                 }
                 Ok(ControlFlow::Break(_)) => return Ok(()),
                 Err(error) => {
@@ -521,77 +530,6 @@ impl<'s> MergingCursor<'s> {
         Ok(())
     }
 
-    /// Reads the versions of the key in one source. The newest value or delete ends the search, and
-    /// so does a range tombstone that hides everything older. For a range tombstone, returns how
-    /// far it reaches in this direction if that is known, and the first source that it hides.
-    fn read(&mut self, way: Direction, place: usize) -> Result<ControlFlow<Option<Hidden>>> {
-        let MergingCursor {
-            comparator,
-            sources,
-            shown,
-            ..
-        } = self;
-        let Some(source) = sources.get_mut(place) else {
-            return Ok(ControlFlow::Continue(()));
-        };
-        if way == Direction::Backward && source.is_at(comparator, &shown.key) {
-            let oldest = source.sequence;
-            source.go(comparator, Direction::Forward, Move::To(&shown.key))?;
-            source.state = Reach::Moved;
-            // Numbers in a set's tables are unique: a different number belongs to another version,
-            // or to the next key.
-            source.hidden += u64::from(source.kind.is_none() || source.sequence != oldest);
-        }
-        let covered = source
-            .items
-            .cover(comparator.get(), &shown.key, source.visible)?
-            .map_or(0, |cover| cover.sequence);
-        while source.is_at(comparator, &shown.key) && source.sequence >= covered {
-            let kind = source.kind.unwrap_or(Kind::DELETE);
-            if kind.is_point_delete() {
-                shown.base = Some(kind);
-                return Ok(ControlFlow::Break(None));
-            }
-            if comparator.equality() == KeyEquality::Custom && shown.kind.is_none() {
-                shown.key.clone_from(&source.key);
-            }
-            // The copy of the value is verified before it is shown.
-            source.items.value_into(&mut shown.value)?;
-            if kind != Kind::MERGE {
-                shown.take_value(kind, source.sequence);
-                return Ok(ControlFlow::Break(None));
-            }
-            shown.take_operand(source.sequence);
-            let state = source.state;
-            source.go(comparator, Direction::Forward, Move::Step)?;
-            source.state = if way == Direction::Backward {
-                Reach::Moved
-            } else {
-                state
-            };
-        }
-        if covered == 0 {
-            return Ok(ControlFlow::Continue(()));
-        }
-        shown.base = Some(Kind::DELETE);
-        let cover = source
-            .items
-            .cover(comparator.get(), &shown.key, source.visible)?;
-        let span = cover.and_then(|cover| cover.span.map(|span| (span, cover.hides_own)));
-        let span = span.filter(|((start, end), _)| {
-            comparator.compare(start, &shown.key).is_le()
-                && comparator.compare(&shown.key, end).is_lt()
-        });
-        Ok(ControlFlow::Break(span.map(|((start, end), hides_own)| {
-            let limit = if way == Direction::Forward {
-                end
-            } else {
-                start
-            };
-            (place + usize::from(!hides_own), limit.to_vec())
-        })))
-    }
-
     /// Moves the sources from number `first` on past the keys that a range tombstone covers, by one
     /// seek each.
     fn pass_covered(&mut self, way: Direction, first: usize, limit: &[u8]) -> Result<()> {
@@ -609,6 +547,87 @@ impl<'s> MergingCursor<'s> {
                 _ => Ok(()),
             }
         })
+    }
+}
+
+impl<S: SortedSource> Source<S> {
+    /// Looks the key of `shown` up for a point read.
+    pub(crate) fn look_up(
+        &mut self,
+        comparator: &KeyComparator,
+        shown: &mut MergedEntry,
+    ) -> Result<()> {
+        if self.items.may_hold(&shown.key)? {
+            self.go(comparator, Direction::Forward, Move::To(&shown.key))?;
+        }
+        self.read(comparator, Direction::Forward, shown).map(drop)
+    }
+
+    /// Reads the versions of the key of `shown`. The newest value or delete ends the search, and so
+    /// does a range tombstone that hides everything older. For a range tombstone, returns how far
+    /// it reaches in this direction if that is known, and the first source that it hides.
+    fn read(
+        &mut self,
+        comparator: &KeyComparator,
+        way: Direction,
+        shown: &mut MergedEntry,
+    ) -> Result<ControlFlow<Option<Hidden>>> {
+        if way == Direction::Backward && self.is_at(comparator, &shown.key) {
+            let oldest = self.sequence;
+            self.go(comparator, Direction::Forward, Move::To(&shown.key))?;
+            self.state = Reach::Moved;
+            // Numbers in a set's tables are unique: a different number belongs to another version,
+            // or to the next key.
+            self.hidden += u64::from(self.kind.is_none() || self.sequence != oldest);
+        }
+        let covered = self
+            .items
+            .cover(comparator.get(), &shown.key, self.visible)?
+            .map_or(0, |cover| cover.sequence);
+        while self.is_at(comparator, &shown.key) && self.sequence >= covered {
+            let kind = self.kind.unwrap_or(Kind::DELETE);
+            if kind.is_point_delete() {
+                shown.base = Some(kind);
+                return Ok(ControlFlow::Break(None));
+            }
+            if comparator.equality() == KeyEquality::Custom && shown.kind.is_none() {
+                shown.key.clone_from(&self.key);
+            }
+            // The copy of the value is verified before it is shown.
+            self.items.value_into(&mut shown.value)?;
+            if kind != Kind::MERGE {
+                shown.take_value(kind, self.sequence);
+                return Ok(ControlFlow::Break(None));
+            }
+            shown.take_operand(self.sequence);
+            let state = self.state;
+            self.go(comparator, Direction::Forward, Move::Step)?;
+            self.state = if way == Direction::Backward {
+                Reach::Moved
+            } else {
+                state
+            };
+        }
+        if covered == 0 {
+            return Ok(ControlFlow::Continue(()));
+        }
+        shown.base = Some(Kind::DELETE);
+        let cover = self
+            .items
+            .cover(comparator.get(), &shown.key, self.visible)?;
+        let span = cover.and_then(|cover| cover.span.map(|span| (span, cover.hides_own)));
+        let span = span.filter(|((start, end), _)| {
+            comparator.compare(start, &shown.key).is_le()
+                && comparator.compare(&shown.key, end).is_lt()
+        });
+        Ok(ControlFlow::Break(span.map(|((start, end), hides_own)| {
+            let limit = if way == Direction::Forward {
+                end
+            } else {
+                start
+            };
+            (usize::from(!hides_own), limit.to_vec())
+        })))
     }
 }
 

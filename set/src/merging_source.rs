@@ -10,16 +10,16 @@
 
 use std::cmp::Ordering;
 
-use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
-use paranoid_memtable::sibling::{Direction, KeyComparator};
+use paranoid_memtable::scan::{Direction, SortedSource, SourceKey, SourceMove};
+use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::{Error, Kind, Result, SequenceNumber};
 
 /// The number of steps over versions of one key before a seek skips the rest.
 const STEPS: u64 = 4;
 
 /// A source, with a copy of its entry's key, number and kind.
-pub(crate) struct Source<'s> {
-    pub(crate) items: Box<dyn SortedSource + 's>,
+pub(crate) struct Source<S> {
+    pub(crate) items: S,
     /// Its place among the engine's own sources; `None` for a table of the set.
     pub(crate) place: Option<usize>,
     /// The last number that the cursor sees.
@@ -62,10 +62,10 @@ pub(crate) enum Move<'k> {
     Beyond(&'k [u8]),
 }
 
-impl<'s> Source<'s> {
-    /// A table of the set as a source. It is on no entry yet.
-    pub(crate) fn new(items: Box<dyn SortedSource + 's>, visible: SequenceNumber) -> Self {
-        let (place, key, kind, state) = (None, Vec::new(), None, Reach::Ready);
+impl<S: SortedSource> Source<S> {
+    /// A table of the set as a source, or the engine's source at a place. It is on no entry yet.
+    pub(crate) fn new(items: S, place: Option<usize>, visible: SequenceNumber) -> Self {
+        let (key, kind, state) = (Vec::new(), None, Reach::Ready);
         Source {
             items,
             place,

@@ -14,11 +14,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::borrow::BorrowMut;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, Operand, Operands};
 use paranoid_memtable::scan::SortedSource;
+use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::{Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
 use crate::merged_entry::MergedEntry;
@@ -206,16 +208,17 @@ impl<B> View<B> {
     ) -> Result<MergingCursor<'s>> {
         let tables = self.tables.newest_first();
         let tables =
-            tables.map(|slot| Source::new(slot.table.source(), slot.read_at(self.sequence)));
-        Ok(self
-            .over(tables.collect(), sources)
-            .watching(&self.tables.active))
+            tables.map(|slot| Source::new(slot.table.source(), None, slot.read_at(self.sequence)));
+        let below = sources.into_iter().enumerate().map(|at| self.below(at));
+        let all = tables.chain(below).collect();
+        Ok(MergingCursor::under(self.comparator().clone(), all).watching(&self.tables.active))
     }
 
     /// Looks a key up in the tables and then in the engine's sources, one after the other as far as
     /// the answer needs. Returns the value, or the merge operands and their base; `None` if the key
     /// is absent or deleted. `sources` is called only if the tables do not decide, and returns the
-    /// sources in the order of [`merging_cursor`](Self::merging_cursor). If several byte strings
+    /// sources in the order of [`merging_cursor`](Self::merging_cursor). Sources of one type need no
+    /// box each, and an iterator makes each one only when it is asked. If several byte strings
     /// compare equal, the entry may have the bytes of `key`.
     ///
     /// ```
@@ -235,16 +238,15 @@ impl<B> View<B> {
     /// # Errors
     /// Those of [`get`](Self::get) and of the sources, and `InvalidArgument` for a source whose
     /// seek ends before the key.
-    pub fn merging_get<'s>(
+    pub fn merging_get<I: IntoIterator<Item: SortedSource>>(
         &self,
         key: impl AsRef<[u8]>,
-        sources: impl FnOnce() -> Vec<Box<dyn SortedSource + 's>>,
+        sources: impl FnOnce() -> I,
     ) -> Result<Option<MergedEntry>> {
         let entry = so_far(key.as_ref(), self.find(key.as_ref())?);
-        if entry.is_complete() {
-            return Ok(entry.if_shown());
-        }
-        self.over(Vec::new(), sources()).complete(entry)
+        let sources = std::iter::once_with(sources).flatten();
+        let sources = sources.enumerate().map(|at| self.below(at));
+        complete::<I::Item>(self.comparator(), sources, entry)
     }
 
     /// Looks many keys up, each as [`merging_get`](Self::merging_get) does. The results are in the
@@ -260,32 +262,45 @@ impl<B> View<B> {
     /// assert!(matches!(&found[..], [Ok(Some(entry)), Ok(None)] if entry.value() == b"1"));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    pub fn merging_multi_get<'s, K: AsRef<[u8]>>(
+    pub fn merging_multi_get<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
-        sources: Vec<Box<dyn SortedSource + 's>>,
+        sources: impl IntoIterator<Item: SortedSource>,
     ) -> Vec<Result<Option<MergedEntry>>> {
-        let mut below = self.over(Vec::new(), sources);
+        let sources = sources.into_iter().enumerate();
+        let mut below: Vec<_> = sources.map(|at| self.below(at)).collect();
         let found = keys.iter().zip(self.multi_get(keys));
         found
-            .map(|(key, found)| below.complete(so_far(key.as_ref(), found?)))
+            .map(|(key, found)| {
+                complete(self.comparator(), &mut below, so_far(key.as_ref(), found?))
+            })
             .collect()
     }
 
-    /// A cursor over these tables and, below them, the engine's own sources.
-    fn over<'s>(
-        &self,
-        mut all: Vec<Source<'s>>,
-        sources: Vec<Box<dyn SortedSource + 's>>,
-    ) -> MergingCursor<'s> {
-        let sources = sources.into_iter().enumerate();
-        let source = |(place, items)| Source {
-            place: Some(place),
-            ..Source::new(items, self.sequence)
-        };
-        all.extend(sources.map(source));
-        MergingCursor::under(self.tables.active.table.key_comparator().clone(), all)
+    /// The engine's source at a place.
+    fn below<S: SortedSource>(&self, (place, items): (usize, S)) -> Source<S> {
+        Source::new(items, Some(place), self.sequence)
     }
+
+    fn comparator(&self) -> &KeyComparator {
+        self.tables.active.table.key_comparator()
+    }
+}
+
+/// Completes a point read. `entry` has the versions of newer tables; the sources are read one after
+/// the other as far as the answer needs.
+fn complete<S: SortedSource>(
+    comparator: &KeyComparator,
+    sources: impl IntoIterator<Item: BorrowMut<Source<S>>>,
+    mut entry: MergedEntry,
+) -> Result<Option<MergedEntry>> {
+    let mut sources = sources.into_iter();
+    while !entry.is_complete()
+        && let Some(mut source) = sources.next()
+    {
+        source.borrow_mut().look_up(comparator, &mut entry)?;
+    }
+    Ok(entry.if_shown())
 }
 
 /// The answer of the tables as an entry, which is complete or waits for older sources.

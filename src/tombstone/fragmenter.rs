@@ -26,14 +26,22 @@
 //! O(n^2) numbers. A `FragmentIter` holds the numbers of one fragment at a time, `finish` those of
 //! all.
 //!
-//! * FRAGMENTER-1: a `FragmentIter` ends without an error only if its spans still have the digest
-//!   that was computed when they were added, and the fragments that it returned have the digest of
-//!   a second sweep over the spans.
+//! A compaction that cuts its output cuts the fragments too. A fragment over a cut is returned in
+//! parts, one on each side:
+//!
+//! ```text
+//!   cut at e     a--c [3]   c--e [7] | e--k [7]
+//! ```
+//!
+//! * FRAGMENTER-1: a `FragmentIter` ends without an error only if its spans and its cuts still have
+//!   the digests that were computed when they were added, and the fragments that it returned have
+//!   the digest of a second sweep over the spans, cut at the same keys.
 //!
 //! A fragmenter belongs to one thread, and so does its iterator. `Fragments` may be shared.
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::iter::Peekable;
@@ -265,6 +273,10 @@ impl Fragmenter {
             added: digest,
             sweep,
             returned: 0,
+            cuts: Vec::new(),
+            cuts_added: 0,
+            passed: 0,
+            stand: Stand::Returned,
         }
     }
 }
@@ -292,6 +304,24 @@ pub struct FragmentIter {
     sweep: Sweep,
     /// The digest over the fragments that were returned.
     returned: u64,
+    /// The keys at which fragments are cut, ascending.
+    cuts: Vec<Vec<u8>>,
+    /// The digest over the cuts, computed when they were added.
+    cuts_added: u64,
+    /// The number of cuts before the next fragment.
+    passed: usize,
+    stand: Stand,
+}
+
+/// How much of the sweep's fragment was returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// All of it, or there is none yet.
+    Returned,
+    /// The part before the next cut; the rest is after it.
+    Cut,
+    /// Nothing after the last cut.
+    Kept,
 }
 
 impl FragmentIter {
@@ -327,17 +357,59 @@ impl FragmentIter {
         self.fragment().map(Some).ok_or_else(|| lost.into())
     }
 
-    /// Moves to the next fragment. Returns `false` where [`next`](Self::next) returns `None`.
+    /// Cuts the fragments at a key that is not before an earlier cut, and returns the stored copy
+    /// of the key. [`advance`](Self::advance) returns `false` once where the fragments reach the
+    /// cut, and continues past it. Only then may the next cut be added.
+    #[doc(hidden)]
+    pub fn cut_at(&mut self, key: &[u8]) -> &[u8] {
+        self.cuts_added = hash(black_box(key), self.cuts_added);
+        self.cuts.push(key.to_vec());
+        self.cuts.last().map_or(&[], |cut| cut)
+    }
+
+    /// Compares the spans with those of another fragmenter, which were added in the same order.
+    ///
+    /// # Errors
+    /// `Corruption` if they differ.
+    #[doc(hidden)]
+    pub fn compare(&self, again: &Fragmenter) -> Result<()> {
+        again.compare(self.added)
+    }
+
+    /// Moves to the next fragment. Returns `false` where [`next`](Self::next) returns `None`, and
+    /// at each cut.
     ///
     /// # Errors
     /// The same as for [`next`](Self::next).
     #[doc(hidden)]
     pub fn advance(&mut self) -> Result<bool> {
-        if !self.sweep.step(self.stripes.as_deref()) {
-            self.verify()?;
-            return Ok(false);
-        }
-        Ok(true)
+        let is_at_cut = match self.stand {
+            Stand::Cut => true,
+            Stand::Kept => self.is_past_cut(),
+            Stand::Returned if self.sweep.step(self.stripes.as_deref()) => self.is_past_cut(),
+            Stand::Returned if self.passed < self.cuts.len() => {
+                self.passed += 1;
+                return Ok(false);
+            }
+            Stand::Returned => {
+                self.verify()?;
+                return Ok(false);
+            }
+        };
+        (self.stand, self.passed) = if is_at_cut {
+            (Stand::Kept, self.passed + 1)
+        } else {
+            (Stand::Returned, self.passed)
+        };
+        Ok(!is_at_cut)
+    }
+
+    /// Whether the rest of the sweep's fragment starts at the next cut, or after it.
+    fn is_past_cut(&self) -> bool {
+        let whole = self.sweep.fragment(&self.spans);
+        let rest = whole.map(|whole| part(&self.comparator, whole, &self.cuts, self.passed).start);
+        let pair = self.cuts.get(self.passed).zip(rest);
+        pair.is_some_and(|(cut, start)| self.comparator.compare(cut, start).is_le())
     }
 
     /// The fragment that the last [`advance`](Self::advance) moved to. Call it once after each
@@ -345,12 +417,16 @@ impl FragmentIter {
     #[doc(hidden)]
     #[must_use]
     pub fn fragment(&mut self) -> Option<Fragment<'_>> {
-        let fragment = self.sweep.fragment(&self.spans)?;
-        self.returned = black_box(&fragment).digest_after(self.returned);
-        Some(fragment)
+        let whole = self.sweep.fragment(&self.spans)?;
+        let part = part(&self.comparator, whole, &self.cuts, self.passed);
+        if self.comparator.compare(part.end, whole.end).is_lt() {
+            self.stand = Stand::Cut;
+        }
+        self.returned = black_box(&part).digest_after(self.returned);
+        Some(part)
     }
 
-    /// The fragment that was returned last.
+    /// The fragment that the sweep reached last, not cut.
     pub(crate) fn last(&self) -> Option<Fragment<'_>> {
         self.sweep.fragment(&self.spans)
     }
@@ -362,8 +438,9 @@ impl FragmentIter {
             .spans
             .iter()
             .fold(0, |digest, span| span.digest_after(digest));
-        if added != self.added {
-            return Err(differs(self.added, added));
+        let cuts = self.cuts.iter().fold(0, |digest, cut| hash(cut, digest));
+        if (added, cuts) != (self.added, self.cuts_added) {
+            return Err(differs(self.added ^ self.cuts_added, added ^ cuts));
         }
         let spans = black_box(&self.spans);
         let (mut sweep, mut again) = (
@@ -371,9 +448,22 @@ impl FragmentIter {
             0,
         );
         while sweep.step(self.stripes.as_deref()) {
-            again = sweep
-                .fragment(&self.spans)
-                .map_or(0, |fragment| fragment.digest_after(again));
+            let Some(whole) = sweep.fragment(&self.spans) else {
+                again = 0;
+                continue;
+            };
+            let cuts_before = |key: &[u8], how| {
+                self.cuts
+                    .partition_point(|cut| self.comparator.compare(cut, key) < how)
+            };
+            let begun = cuts_before(whole.start, Ordering::Greater);
+            for passed in begun..=cuts_before(whole.end, Ordering::Equal) {
+                let part = part(&self.comparator, whole, &self.cuts, passed);
+                // Two cuts may be equal.
+                if part.start != part.end {
+                    again = part.digest_after(again);
+                }
+            }
         }
         if again == self.returned {
             Ok(())
@@ -381,6 +471,29 @@ impl FragmentIter {
             Err(differs(again, self.returned))
         }
     }
+}
+
+/// The part of a fragment after `passed` cuts and before the next one.
+fn part<'a>(
+    comparator: &KeyComparator,
+    whole: Fragment<'a>,
+    cuts: &'a [Vec<u8>],
+    passed: usize,
+) -> Fragment<'a> {
+    let (mut part, is_lt) = (whole, |left: &[u8], right: &[u8]| {
+        comparator.compare(left, right).is_lt()
+    });
+    if let Some(cut) = passed.checked_sub(1).and_then(|last| cuts.get(last))
+        && is_lt(part.start, cut)
+    {
+        part.start = cut;
+    }
+    if let Some(cut) = cuts.get(passed)
+        && is_lt(cut, part.end)
+    {
+        part.end = cut;
+    }
+    part
 }
 
 /// The start or the end of the span with this number.
@@ -572,6 +685,72 @@ mod tests {
             fragmenter.add(start, end, sequence).unwrap();
         }
         fragmenter
+    }
+
+    /// The parts of fragments between cuts are those of spans cut at the same keys, and a flipped
+    /// bit of a cut or of a fragment at a cut is noticed.
+    #[test]
+    fn fragments_are_cut_at_keys() {
+        const CUTS: [&[u8]; 7] = [b"a", b"b", b"d", b"d", b"d\0", b"k", b"z"];
+        for chosen in 0..1usize << CUTS.len() {
+            let chosen = (0..CUTS.len()).filter(|at| chosen >> at & 1 == 1);
+            let cuts: Vec<&[u8]> = chosen.map(|at| CUTS[at]).collect();
+            for snapshots in [None, Some(&[][..]), Some(&[5][..])] {
+                for damaged in [None, Some(false), Some(true)] {
+                    let mut fragments = fragmenter(snapshots).finish_iter();
+                    let mut outcome = Ok(());
+                    for place in 0..=cuts.len() {
+                        if let Some(cut) = cuts.get(place) {
+                            assert_eq!(fragments.cut_at(cut), *cut);
+                        }
+                        match damaged {
+                            Some(true) if place > 0 => fragments.cuts[place - 1][0] ^= 1,
+                            Some(false) if place > 0 => fragments
+                                .sweep
+                                .sequences
+                                .iter_mut()
+                                .for_each(|number| *number ^= 1),
+                            _ => {}
+                        }
+                        let mut found = vec![];
+                        outcome = loop {
+                            match fragments.advance() {
+                                Ok(false) => break Ok(()),
+                                Err(error) => break Err(error),
+                                Ok(true) => {}
+                            }
+                            let Some(it) = fragments.fragment() else {
+                                break Err(Corruption::new(Place::Fragment, 0, 0, 0).into());
+                            };
+                            found.push((it.start.to_vec(), it.end.to_vec(), it.sequences.to_vec()));
+                        };
+                        if outcome.is_err() {
+                            break;
+                        }
+                        let from = place.checked_sub(1).map_or(&b""[..], |last| cuts[last]);
+                        let wanted = between(snapshots, from, cuts.get(place).copied());
+                        assert!(damaged.is_some() || found == wanted, "{cuts:?} {place}");
+                        if damaged.is_some() && outcome.is_ok() && place == cuts.len() {
+                            assert_eq!(found, wanted);
+                        }
+                    }
+                    assert!(damaged != Some(true) || cuts.is_empty() == outcome.is_ok());
+                    assert!(damaged.is_some() || outcome.is_ok());
+                }
+            }
+        }
+    }
+
+    type Parts = Vec<(Vec<u8>, Vec<u8>, Vec<SequenceNumber>)>;
+
+    /// The fragments between two keys, by a simple computation.
+    fn between(snapshots: Option<&[SequenceNumber]>, from: &[u8], to: Option<&[u8]>) -> Parts {
+        let all = fragmenter(snapshots).finish();
+        let clipped = all.iter().map(|it| {
+            let end = to.map_or(it.end, |to| it.end.min(to));
+            (it.start.max(from).to_vec(), end.to_vec(), it.sequences.to_vec())
+        });
+        clipped.filter(|(start, end, _)| start < end).collect()
     }
 
     /// Whether the pass ends without an error if `damage` runs before fragment number `before` is

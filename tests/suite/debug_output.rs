@@ -601,13 +601,13 @@ mod sets {
     use paranoid_memtable::scan::{Cover, SourceKey, SourceMove};
     use paranoid_memtable::{Bytewise, ChecksumKind, Kind, MemTable, WriteBatch};
     use paranoid_set::{
-        Durability, FileJournal, FileStorage, LevelSource, Listener, MemTableSet, RecoveryMode,
+        Durability, FileJournal, FileStorage, Level, Listener, MemTableSet, RecoveryMode,
         SalvageSummary, SetEvent, SetOptions, WriteBufferManager, WriteOptions,
     };
 
     use super::uses::*;
     use super::{Outputs, bytes, options};
-    use crate::support::sets::{Plan, SimDisk};
+    use crate::support::sets::{History, Plan, SimDisk};
 
     /// The first event that a listener receives.
     fn event(letter: u8) -> SetEvent {
@@ -697,13 +697,18 @@ mod sets {
                 .unwrap()
         );
         let bounds = vec![(bytes(letter, 1), Bound::Excluded(bytes(letter, 2)))];
-        let level = LevelSource::new(Arc::new(Bytewise), bounds, |_| {
-            Ok(MemTable::default().source())
-        });
-        show!(out, "LevelSource", &level.unwrap());
+        let level = Level::new(Arc::new(Bytewise), bounds).unwrap();
+        show!(out, "Level", &level);
+        let source = level.source(|_| Ok(MemTable::default().source()));
+        show!(out, "LevelSource", &source);
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();
         show!(out, "Compaction", &job.items().unwrap());
+        {
+            let items = job.items().unwrap();
+            let outputs = items.outputs(1 << 20, |_| Ok(History::default()));
+            show!(out, "Outputs", &outputs);
+        }
         show!(out, "FlushJob", &job);
         show!(out, "SalvageSummary", &SalvageSummary::default());
         journals(out);

@@ -11,6 +11,7 @@ use paranoid_set::{
 use crate::support::rng::{Rng, Watchdog, seed_or};
 use crate::support::sets::{Plan, SECTOR, SimDisk};
 
+mod checked_file;
 mod install;
 mod loss;
 mod recoveries;

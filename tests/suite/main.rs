@@ -29,6 +29,7 @@ mod ranges;
 #[cfg(feature = "fault-injection")]
 mod set_damage;
 mod set_gates;
+mod set_outputs;
 mod set_reads;
 mod set_seals;
 mod set_sources;

@@ -606,7 +606,7 @@ mod compactions {
 
         use paranoid_memtable::Error;
         use paranoid_memtable::scan::SourceMove;
-        use paranoid_set::{LevelSource, MemTableSet, MergedEntry, SetOptions};
+        use paranoid_set::{Level as Files, MemTableSet, MergedEntry, SetOptions};
 
         use super::*;
         use crate::support::rng::{Rng, seed_or};
@@ -645,7 +645,7 @@ mod compactions {
                 let open = |place: usize| {
                     Ok(Box::new(HistorySource::new(&files[place])) as Box<dyn SortedSource>)
                 };
-                let mut level = LevelSource::new(Arc::new(Bytewise), bounds.clone(), open).unwrap();
+                let mut level = Files::new(Arc::new(Bytewise), bounds.clone()).unwrap().source(open);
                 let mut whole = HistorySource::new(&all);
                 let mut stands = false;
                 for _ in 0..40 {
@@ -716,7 +716,7 @@ mod compactions {
                     Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>)
                 };
                 vec![
-                    Box::new(LevelSource::new(Arc::new(Bytewise), bounds.clone(), open).unwrap())
+                    Box::new(Files::new(Arc::new(Bytewise), bounds.clone()).unwrap().source(open))
                         as Box<dyn SortedSource>,
                 ]
             };
@@ -766,7 +766,7 @@ mod compactions {
                 1 => Err(Error::Frozen),
                 _ => Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>),
             };
-            let mut level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open).unwrap();
+            let mut level = Files::new(Arc::new(Bytewise), bounds).unwrap().source(open);
             // There is no closure around `go`. If one is called twice with equal arguments,
             // optimised code may pass to the second call what the first one made of its own
             // argument (rust-lang/rust#155241).
@@ -791,7 +791,7 @@ mod compactions {
 
         use paranoid_memtable::scan::SourceMove;
         use paranoid_memtable::{Error, MemTable};
-        use paranoid_set::{LevelSource, MemTableSet, MergedEntry, SetOptions, View};
+        use paranoid_set::{Level, MemTableSet, MergedEntry, SetOptions, View};
 
         use super::*;
 
@@ -806,13 +806,10 @@ mod compactions {
             let bounds = bounds
                 .iter()
                 .map(|(first, end)| (key(first), end.map(key)))
-                .collect();
+                .collect::<Vec<_>>();
             let open = |place: usize| Ok(files[place].source());
-            Ok(Box::new(LevelSource::new(
-                Arc::new(Bytewise),
-                bounds,
-                open,
-            )?))
+            let level = Level::new(Arc::new(Bytewise), bounds)?;
+            Ok(Box::new(level.source(open)))
         }
 
         fn view(last: u64) -> View<()> {
@@ -1009,7 +1006,7 @@ mod compactions {
         use std::ops::Bound;
 
         use paranoid_memtable::{Error, MemTable, MemTableOptions};
-        use paranoid_set::LevelSource;
+        use paranoid_set::Level;
 
         use super::*;
         use crate::support::orders::CaseBlind;
@@ -1029,7 +1026,7 @@ mod compactions {
             };
             let bounds = [(b"a", b"b"), (b"c", b"d")]
                 .map(|(first, last)| (first.to_vec(), Bound::Included(last.to_vec())));
-            let level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open).unwrap();
+            let level = Level::new(Arc::new(Bytewise), bounds).unwrap().source(open);
             let mut merge = Compaction::over(Arc::new(Bytewise), &[], vec![Box::new(level)]);
             assert!(merge.next().unwrap().is_some());
             assert!((0..3).all(|_| matches!(merge.next(), Err(Error::Frozen))));

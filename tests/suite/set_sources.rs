@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Bytewise, Comparator, Error, Kind, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
-    Compaction, LevelSource, MemTableSet, MergeOperator, MergedEntry, MergingCursor, SetOptions,
+    Compaction, Level, MemTableSet, MergeOperator, MergedEntry, MergingCursor, SetOptions,
     View,
 };
 
@@ -247,7 +247,7 @@ fn an_entry_outside_its_bounds_is_an_error() {
             end.map(|end| end.as_bytes().to_vec()),
         )];
         let open = |_| Ok(Box::new(HistorySource::new(&all)) as Box<dyn SortedSource>);
-        let mut level = LevelSource::new(Arc::new(Bytewise), bounds, open).unwrap();
+        let mut level = Level::new(Arc::new(Bytewise), bounds).unwrap().source(open);
         let mut outside = 0;
         let mut to = SourceMove::First;
         for _ in 0..all.points.len() {
@@ -399,7 +399,7 @@ impl Halves {
             Ok(Box::new(Panicking(items, self.panics.clone())) as Box<dyn SortedSource>)
         };
         vec![Box::new(
-            LevelSource::new(self.order(), bounds, open).unwrap(),
+            Level::new(self.order(), bounds).unwrap().source(open),
         )]
     }
 

@@ -225,7 +225,7 @@ fn operands_are_applied_across_tables() {
     merge(b"d", &[b"refused"]);
     let view = set.view();
     let get = |key: &[u8]| match view.get(key).unwrap() {
-        Lookup::Merge(entry) => entry.merged(&Join, Some(b"below")),
+        Lookup::Merge(entry) => entry.into_merged(&Join, Some(b"below")),
         other => panic!("{other:?}"),
     };
     assert_eq!(get(b"a").unwrap(), b"0123");
@@ -236,7 +236,7 @@ fn operands_are_applied_across_tables() {
     let mut merged = vec![];
     let mut entry = cursor.first().unwrap();
     while let Some(found) = entry {
-        merged.push(found.merged(&Join, None).unwrap_or_default());
+        merged.push(found.merged(&Join, None).unwrap_or_default().into_owned());
         entry = cursor.next().unwrap();
     }
     assert_eq!(merged, [b"0123".as_slice(), b"-123", b"-123", b""]);

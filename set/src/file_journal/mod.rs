@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod storage;
+pub(crate) mod checked_file;
 pub(crate) mod format;
 pub(crate) mod reader;
 pub(crate) mod durable_notes;
@@ -15,6 +16,7 @@ pub(crate) mod queue;
 )]
 pub(crate) mod file_journal;
 
+pub use checked_file::{read_checked, replace_checked};
 pub use file_journal::FileJournal;
 pub use findings::{FindingReason, JournalFinding, Replayed};
 pub use recovery::{JournalRecovery, RecoveryMode};

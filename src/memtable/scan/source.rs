@@ -202,6 +202,36 @@ pub trait SortedSource: Send {
     }
 }
 
+impl<S: SortedSource + ?Sized> SortedSource for Box<S> {
+    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
+        (**self).go(to)
+    }
+
+    fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
+        (**self).value_into(value)
+    }
+
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()> {
+        (**self).range_tombstones(take)
+    }
+
+    fn cover(
+        &mut self,
+        order: &dyn Comparator,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Cover<'_>>> {
+        (**self).cover(order, key, snapshot)
+    }
+
+    fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
+        (**self).may_hold(key)
+    }
+}
+
 /// All versions of a table as a source. The table's index answers whether a key is covered.
 pub(crate) struct TableSource {
     cursor: OwnedCursor,

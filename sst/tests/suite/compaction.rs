@@ -70,7 +70,7 @@ fn scan(files: &[TableFile], snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let row = |entry: &MergedEntry| {
         (
             entry.user_key().to_vec(),
-            entry.merged(&Counters, None).unwrap(),
+            entry.merged(&Counters, None).unwrap().into_owned(),
         )
     };
     cursor
@@ -97,7 +97,7 @@ fn compact(directory: &Path, number: u64, files: &[TableFile], snapshots: &[u64]
 
 fn get(files: &[TableFile], key: &[u8], snapshot: u64) -> Option<Vec<u8>> {
     let found = at(snapshot).merging_get(key, || sources(files)).unwrap();
-    found.map(|entry| entry.merged(&Counters, None).unwrap())
+    found.map(|entry| entry.into_merged(&Counters, None).unwrap())
 }
 
 #[test]

@@ -21,7 +21,7 @@ use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Bytewise, Kind, MemTable};
 use paranoid_set::{
-    Compaction, LevelSource, MemTableSet, MergeOperator, MergedEntry, SetOptions, View,
+    Compaction, Level, MemTableSet, MergeOperator, MergedEntry, SetOptions, View,
 };
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
@@ -263,7 +263,7 @@ struct Pair<'p> {
 impl Pair<'_> {
     fn level(&self) -> Box<dyn SortedSource + '_> {
         let open = |place: usize| Ok(self.files[place].source());
-        Box::new(LevelSource::new(Arc::new(Bytewise), self.bounds.clone(), open).unwrap())
+        Box::new(Level::new(Arc::new(Bytewise), self.bounds.clone()).unwrap().source(open))
     }
 
     fn same<T: PartialEq + std::fmt::Debug>(&mut self, found: T, wanted: T, what: &str) {
@@ -507,7 +507,7 @@ fn a_key_at_a_bound_is_asked_of_its_own_file() {
         let open = |place: usize| Ok(files[place].source());
         let bounds = vec![bounds_of(&left), bounds_of(&right)];
         vec![
-            Box::new(LevelSource::new(Arc::new(Bytewise), bounds, open).unwrap()),
+            Box::new(Level::new(Arc::new(Bytewise), bounds).unwrap().source(open)),
             low.source(),
         ]
     };
