@@ -386,3 +386,63 @@ fn damaged() -> Error {
 }
 
 shown! { "Outputs": impl [S] Outputs<'_, S>, |outputs| { "opened": outputs.opened } }
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
+mod tests {
+    use std::sync::Arc;
+
+    use paranoid_memtable::flush::SinkError;
+    use paranoid_memtable::tombstone::Fragment;
+    use paranoid_memtable::{Bytewise, MemTable};
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl FlushSink for Nowhere {
+        fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+            Ok(())
+        }
+
+        fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    /// Every flipped bit of a kept key is an error before the key becomes a bound (OUTPUTS-2).
+    #[test]
+    fn a_damaged_key_is_no_bound() {
+        let table = MemTable::default();
+        for (sequence, key) in [(1, "ab"), (2, "cd"), (3, "ef")] {
+            table.put(sequence, key, "value").unwrap();
+        }
+        table.delete_range(4, "b", "d").unwrap();
+        let ended = |kept: usize, bit: usize| {
+            let merge = Compaction::over(Arc::new(Bytewise), &[], vec![table.source()]);
+            let mut outputs =
+                (merge.outputs(u64::MAX, |_| Ok(Nowhere))).cutting(|_, key| key == b"ef");
+            let mut fragments = outputs.merge.tombstones(Pass::First).unwrap().finish_iter();
+            let mut filling = None;
+            outputs
+                .pass_entries(&mut filling, &mut fragments)
+                .and_then(|()| outputs.pass_fragments(&mut filling, &mut fragments))
+                .unwrap();
+            let mut filled = filling.unwrap();
+            let keys = [&mut filled.first, &mut filled.last, &mut filled.end];
+            if let Some(key) = keys.into_iter().nth(kept) {
+                key.as_mut().unwrap().key[bit / 8] ^= 1 << (bit % 8);
+            }
+            bounds(outputs.merge.comparator(), &filled)
+        };
+        assert_eq!(
+            ended(3, 0).unwrap(),
+            (b"ab".to_vec(), Bound::Excluded(b"d".to_vec()))
+        );
+        for (kept, bytes) in [(0, 2), (1, 2), (2, 1)] {
+            for bit in 0..8 * bytes {
+                assert!(matches!(ended(kept, bit), Err(Error::Corruption(_))));
+            }
+        }
+    }
+}
