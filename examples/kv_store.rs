@@ -33,9 +33,9 @@ mod output;
 #[path = "kv_store/store.rs"]
 mod store;
 
-use files::{Counters, Outcome};
+use files::{Base, Counters, Outcome};
 use output::{complain, print, with_causes};
-use store::{Base, Store, scan};
+use store::{Store, scan};
 
 /// A durable key-value store in one directory, on memtables, a journal and table files
 ///

@@ -28,7 +28,8 @@ pub type SequenceNumber = u64;
 ///
 /// ```
 /// use paranoid_memtable::scan::Direction;
-/// assert_eq!(Direction::Forward.opposite(), Direction::Backward);
+/// let order = |way| if way == Direction::Forward { "ascending" } else { "descending" };
+/// assert_eq!(order(Direction::Backward), "descending");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -40,6 +41,7 @@ pub enum Direction {
 
 impl Direction {
     /// The other direction.
+    #[doc(hidden)]
     #[must_use]
     pub fn opposite(self) -> Self {
         self.pick((Direction::Forward, Direction::Backward))

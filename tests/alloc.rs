@@ -2,13 +2,17 @@
 //! thread.
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use allocation_counter::measure;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
+use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Lookup, MemTable, MemTableOptions, TableReader, WriteBatch};
-use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions};
+use paranoid_memtable::{
+    Bytewise, Lookup, MemTable, MemTableOptions, Result, TableReader, WriteBatch,
+};
+use paranoid_set::{Durability, FileJournal, Level, MemTableSet, SetOptions};
 
 const EMPTY_TABLE_BYTES_MAX: u64 = 4 << 10;
 
@@ -88,6 +92,54 @@ fn an_empty_table_stays_small() {
         read.bytes_current == 0 && table.allocated_bytes() == bytes,
         "{read:?}"
     );
+}
+
+/// A file without an entry.
+struct Empty;
+
+impl SortedSource for Empty {
+    fn go(&mut self, _: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
+        Ok(None)
+    }
+
+    fn value_into(&self, _: &mut Vec<u8>) -> Result<()> {
+        Ok(())
+    }
+
+    fn range_tombstones(
+        &mut self,
+        _: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>,
+    ) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A cursor and a get over a level of a thousand files take what they take over one of ten, and a
+/// get takes nothing for each of many sources of one type.
+#[test]
+fn files_of_a_level_take_no_memory() {
+    let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+    let view = set.view();
+    let level = |files: u32| {
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        let bounds = (0..files).map(|place| (key(place), Bound::Included(key(place))));
+        Level::new(Arc::new(Bytewise), bounds.collect::<Vec<_>>()).unwrap()
+    };
+    let used = |level: &Level| {
+        let source = || level.source(|_| Ok(Empty));
+        let cursor = measure(|| drop(view.merging_cursor(vec![Box::new(source())]).unwrap()));
+        let get = measure(|| assert!(view.merging_get("k", || [source()]).unwrap().is_none()));
+        [cursor, get].map(|it| (it.count_total, it.bytes_total))
+    };
+    let (few, many) = (level(10), level(1_000));
+    used(&few);
+    println!("a cursor and a get over 1 000 files: {:?}", used(&many));
+    assert_eq!(used(&few), used(&many));
+    let get = |sources: usize| {
+        let made = || std::iter::repeat_with(|| Empty).take(sources);
+        measure(|| assert!(view.merging_get("k", made).unwrap().is_none())).count_total
+    };
+    assert_eq!(get(100), get(1), "no allocation for each source");
 }
 
 /// The first write makes the shards of writers, the first chunk, and the record of it. Later writes

@@ -1,10 +1,13 @@
 //! The table files of the store: the base of its set, below all tables.
 
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use paranoid_memtable::scan::SortedSource;
-use paranoid_set::MergeOperator;
-use paranoid_sst::SortedTable;
+use paranoid_memtable::{Bytewise, Result as TableResult};
+use paranoid_set::{Level, MergeOperator};
+use paranoid_sst::{SortedTable, TableCursor};
 
 /// A result whose error may have any cause.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -14,7 +17,58 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>
 #[derive(Clone)]
 pub(crate) struct TableFile {
     pub(crate) number: u64,
+    pub(crate) bounds: Bounds,
     pub(crate) table: SortedTable,
+}
+
+/// The first key and the end of a file.
+pub(crate) type Bounds = (Vec<u8>, Bound<Vec<u8>>);
+
+/// The base of the set: files of flushes, newest first, and below them the files of level 1, in
+/// order of their keys, which do not overlap.
+#[derive(Clone)]
+pub(crate) struct Base {
+    pub(crate) flushed: Vec<TableFile>,
+    pub(crate) level: Arc<[TableFile]>,
+    bounds: Level,
+}
+
+impl Base {
+    pub(crate) fn new(flushed: Vec<TableFile>, level: Vec<TableFile>) -> TableResult<Base> {
+        Ok(Base {
+            flushed,
+            bounds: level_of(&level)?,
+            level: level.into(),
+        })
+    }
+
+    /// All files as sources of a merging cursor, newest first.
+    pub(crate) fn sources(&self) -> Vec<Box<dyn SortedSource>> {
+        let mut all = sources(&self.flushed);
+        all.push(level_source(&self.bounds, &self.level));
+        all
+    }
+}
+
+/// Whether a file ends before another one begins.
+pub(crate) fn is_before((_, end): &Bounds, (first, _): &Bounds) -> bool {
+    match end {
+        Bound::Included(last) => last < first,
+        Bound::Excluded(end) => end <= first,
+        Bound::Unbounded => false,
+    }
+}
+
+fn level_of(files: &[TableFile]) -> TableResult<Level> {
+    let bounds = files.iter().map(|file| file.bounds.clone());
+    Level::new(Arc::new(Bytewise), bounds.collect::<Vec<_>>())
+}
+
+/// Files that do not overlap as one source.
+fn level_source(bounds: &Level, files: &Arc<[TableFile]>) -> Box<dyn SortedSource> {
+    let files = Arc::clone(files);
+    let open = move |place: usize| -> TableResult<TableCursor> { Ok(files[place].table.cursor()) };
+    Box::new(bounds.source(open))
 }
 
 /// Merge operands are whole numbers to be added.

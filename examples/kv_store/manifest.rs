@@ -3,8 +3,10 @@
 //! ```text
 //!   kv_store 1
 //!   last_sequence 8231
-//!   file 12                    newest first
-//!   file 9
+//!   file 12 6170 =7a           of a flush, newest first: number, first key, included last key
+//!   file 9 61 <6d              the keys are hexadecimal; `<` is an excluded end
+//!   level 1
+//!   file 8 61 =6d              in order of keys
 //!   checksum 2f1b9c04          of all lines before, by `replace_checked`
 //! ```
 //! A crash leaves the old manifest or the new one. If the process before this one ended in the
@@ -13,11 +15,14 @@
 
 use std::fs;
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paranoid_memtable::{Error, Result};
 use paranoid_set::{FileStorage, Storage, read_checked, replace_checked};
+
+use crate::files::Bounds;
 
 const NAME: &str = "MANIFEST";
 const NEW: &str = "MANIFEST.copy";
@@ -25,9 +30,14 @@ const NEW: &str = "MANIFEST.copy";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) last_sequence: u64,
-    /// Numbers of table files, newest first.
-    pub(crate) files: Vec<u64>,
+    /// Files of flushes, newest first.
+    pub(crate) flushed: Vec<NamedFile>,
+    /// Files of level 1, in order of keys.
+    pub(crate) level: Vec<NamedFile>,
 }
+
+/// A file's number, its first key and its end.
+pub(crate) type NamedFile = (u64, Bounds);
 
 /// Makes an error that names the file of a failed call.
 pub(crate) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -100,29 +110,63 @@ impl Manifest {
     }
 
     fn parse(text: &str) -> Option<Manifest> {
-        let numbers = |name: &'static str| {
-            text.lines()
-                .filter_map(move |line| line.strip_prefix(name)?.trim().parse().ok())
-        };
+        let (flushed, level) = text.split_once("level 1\n")?;
+        let last = flushed
+            .lines()
+            .find_map(|line| line.strip_prefix("last_sequence "))?;
         let manifest = Manifest {
-            last_sequence: numbers("last_sequence").next()?,
-            files: numbers("file").collect(),
+            last_sequence: last.parse().ok()?,
+            flushed: flushed.lines().filter_map(named).collect(),
+            level: level.lines().filter_map(named).collect(),
         };
         // A text with anything else in it is not one that was written.
         (manifest.to_text() == text).then_some(manifest)
     }
 
     fn to_text(&self) -> String {
-        let files: String = self
-            .files
-            .iter()
-            .map(|number| format!("file {number}\n"))
-            .collect();
-        format!("kv_store 1\nlast_sequence {}\n{files}", self.last_sequence)
+        let lines = |files: &[NamedFile]| files.iter().map(line).collect::<String>();
+        let (last, flushed, level) = (self.last_sequence, lines(&self.flushed), lines(&self.level));
+        format!("kv_store 2\nlast_sequence {last}\n{flushed}level 1\n{level}")
+    }
+
+    pub(crate) fn names(&self, number: u64) -> bool {
+        let mut all = self.flushed.iter().chain(&self.level);
+        all.any(|(named, _)| *named == number)
     }
 
     /// Makes this the manifest of the directory, durably.
     pub(crate) fn write(&self, directory: &Directory) -> Result<()> {
         replace_checked(&directory.storage, NAME, self.to_text().as_bytes())
     }
+}
+
+/// The file of a line.
+fn named(line: &str) -> Option<NamedFile> {
+    let mut words = line.strip_prefix("file ")?.split(' ');
+    let (number, first, end) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
+    let end = match (end.strip_prefix('='), end.strip_prefix('<')) {
+        (Some(last), _) => Bound::Included(bytes(last)?),
+        (_, end) => Bound::Excluded(bytes(end?)?),
+    };
+    Some((number, (bytes(first)?, end)))
+}
+
+fn line((number, (first, end)): &NamedFile) -> String {
+    let (sign, end) = match end {
+        Bound::Excluded(end) => ('<', hex(end)),
+        Bound::Included(end) => ('=', hex(end)),
+        Bound::Unbounded => ('=', String::new()),
+    };
+    format!("file {number} {} {sign}{end}\n", hex(first))
+}
+
+fn hex(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let pairs = hex.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
 }

@@ -3,8 +3,9 @@
 //! ```text
 //!   write    batch -> journal -> active table -> visible                       MemTableSet::write_with
 //!   flush    immutable tables -> one table file -> manifest -> base            FlushThread, FlushJob
-//!   merge    all files -> one table file -> manifest -> base                   Compaction, replace_base
-//!   read     tables, newest first; then files, newest first                    View, at a Snapshot too
+//!   merge    files of flushes, and what they overlap in level 1 -> new files   Compaction::outputs
+//!            of level 1 -> manifest -> base                                    replace_base
+//!   read     tables, newest first; then files of flushes; then level 1         View, at a Snapshot too
 //!   open     manifest -> files -> journal -> set; then the journal's batches   JournalRecovery::replay
 //!   reopen   the same, once a set is read-only; views stay readable           MemTableSet::read_only
 //! ```
@@ -15,7 +16,8 @@
 //! 3. The manifest is durable before the set has the new base and lets the journal drop the
 //!    batches.
 //!
-//! A flush or a merge that fails at any step changes nothing, and its file is removed.
+//! A flush or a merge that fails at any step changes nothing, and its files are removed: no manifest
+//! names them.
 //!
 //! If the journal could not write, for example because the disk was full for a moment, the set is
 //! read-only for good: it is not known how much of the last batches is on the disk. Opening the set
@@ -28,7 +30,6 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use paranoid_memtable::flush::FlushSummary;
 use paranoid_memtable::scan::KeyRange;
 use paranoid_memtable::{Bytewise, Error, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
@@ -37,19 +38,18 @@ use paranoid_set::{
 };
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
-use crate::files::{Counters, TableFile, number_of, path_of, sources};
-use crate::manifest::{Directory, Manifest, io_error};
+use crate::files::{Base, Bounds, Counters, TableFile, is_before, number_of, path_of};
+use crate::manifest::{Directory, Manifest, NamedFile, io_error};
 use crate::output::complain;
 
-/// The store merges its files if there are more than this.
-const FILES_MAX: usize = 6;
-
-/// The base of the set: the files that the manifest names, newest first.
-pub(crate) type Base = Vec<TableFile>;
+/// The store merges the files of flushes if there are more than this.
+const FLUSHED_MAX: usize = 3;
 
 /// The state of the flush thread, which alone writes files into the directory.
 struct Files {
     directory: Directory,
+    /// Bytes of keys and values in a file of level 1.
+    file_bytes: u64,
     /// The number of the last file.
     last: u64,
     /// The last manifest that is known to be durable.
@@ -181,13 +181,15 @@ impl Store {
     /// Looks up a key. `None`: it has no value.
     pub(crate) fn get(&self, key: &str) -> Result<Option<MergedEntry>> {
         let view = self.view();
-        view.merging_get(key, || sources(view.base()))
+        view.merging_get(key, || view.base().sources())
     }
 }
 
 /// Scans the keys of a range in a view.
 pub(crate) fn scan(view: &View<Base>, keys: impl KeyRange) -> Result<MergingCursor<'static>> {
-    Ok(view.merging_cursor(sources(view.base()))?.with_bounds(keys))
+    Ok(view
+        .merging_cursor(view.base().sources())?
+        .with_bounds(keys))
 }
 
 fn lock_of(directory: &Path) -> PathBuf {
@@ -200,15 +202,20 @@ impl Engine {
         let path = &*directory.path;
         let manifest = Manifest::open(directory, &lock_of(path))?;
         let last_sequence = manifest.last_sequence;
-        let open = |&number| {
-            Ok(TableFile {
-                number,
-                table: SortedTable::open(path_of(path, number))?,
-            })
+        let open = |named: &[NamedFile]| -> Result<Vec<TableFile>> {
+            let open = |(number, bounds): &NamedFile| {
+                Ok(TableFile {
+                    number: *number,
+                    bounds: bounds.clone(),
+                    table: SortedTable::open(path_of(path, *number))?,
+                })
+            };
+            named.iter().map(open).collect()
         };
-        let tables = manifest.files.iter().map(open).collect::<Result<Base>>()?;
+        let base = Base::new(open(&manifest.flushed)?, open(&manifest.level)?)?;
         let mut files = Files {
             directory: directory.clone(),
+            file_bytes: write_buffer / 4,
             last: 0,
             manifest,
             has_doubt: false,
@@ -225,7 +232,7 @@ impl Engine {
             .first_table(journal.next_table())
             .journal(Arc::new(journal))
             .build()?;
-        let set = MemTableSet::open(options, tables)?;
+        let set = MemTableSet::open(options, base)?;
         let of_thread = set.clone();
         // After an error, the thread ends before the store's lock is released.
         let flusher = set.start_flush_thread(move |job| files.flush(job, &of_thread))?;
@@ -257,10 +264,11 @@ impl Files {
     /// there are many.
     fn flush(&mut self, mut job: FlushJob<Base>, set: &MemTableSet<Base>) -> Result<()> {
         let last = job.last_sequence();
-        let written = self.write(|file| job.flush(file));
+        let written = self.write(&mut job);
         let installed = written.and_then(|new| {
-            job.install(|files| {
-                self.name(last, new.into_iter().chain(files.iter().cloned()).collect())
+            job.install(|base| {
+                let flushed = new.into_iter().chain(base.flushed.iter().cloned());
+                self.name(last, Base::new(flushed.collect(), base.level.to_vec())?)
             })
         });
         // A merge that fails loses nothing: the old files stay.
@@ -271,47 +279,78 @@ impl Files {
         installed
     }
 
-    /// Merges all files into one if there are too many, while writers and readers run. Flushes
-    /// wait; an engine of large files would put the files of later flushes in front of the new one.
+    /// Merges the files of flushes into level 1 if there are too many, while writers and readers
+    /// run. Flushes wait; an engine of large files would keep the files of later flushes.
     fn merge(&mut self, set: &MemTableSet<Base>) -> Result<()> {
         let view = set.view();
-        let files = view.base();
-        if files.len() <= FILES_MAX {
+        let base = view.base();
+        if base.flushed.len() <= FLUSHED_MAX {
             return Ok(());
         }
-        // The snapshots are taken after the view of the files, so that none is missed.
-        let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(files));
+        // Files that are before all merged keys, or after them, stay.
+        let is_apart = |file: &TableFile| {
+            let mut flushed = base.flushed.iter().map(|it| &it.bounds);
+            flushed.clone().all(|it| is_before(it, &file.bounds))
+                || flushed.all(|it| is_before(&file.bounds, it))
+        };
+        let (mut kept, old): (Vec<_>, Vec<_>) = base.level.iter().cloned().partition(is_apart);
+        let merged = Base::new(base.flushed.clone(), old)?;
+        // The snapshots are taken after the view of the files, so that none is missed. No other
+        // file has a key of the merged ones.
+        let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), merged.sources());
         let merge = merge.combining(&Counters).to_lowest_level();
-        let new = self.write(|file| merge.pass_to(file))?;
+        let (path, first) = (self.directory.path.clone(), self.last + 1);
+        let mut outputs = merge.outputs(self.file_bytes, |number| {
+            Ok(SortedTableWriter::create(
+                path_of(&path, first + number),
+                SortedTableOptions::default(),
+            )?)
+        });
+        while let Some(output) = outputs.next()? {
+            self.last += 1;
+            output.sink.finish()?;
+            kept.push(self.open_file(self.last, output.bounds)?);
+        }
+        kept.sort_by(|left, right| left.bounds.0.cmp(&right.bounds.0));
         let last = self.manifest.last_sequence;
-        set.replace_base(|_| self.name(last, new.into_iter().collect()))
+        set.replace_base(|_| self.name(last, Base::new(vec![], kept)?))
     }
 
-    /// Writes a new file, or none if it would be empty. The file has its name only once it is
-    /// synced, read back and compared.
-    fn write(
-        &mut self,
-        fill: impl FnOnce(&mut SortedTableWriter) -> Result<FlushSummary>,
-    ) -> Result<Option<TableFile>> {
+    /// Writes the file of a flush, or none if it would be empty. The file has its name only once it
+    /// is synced, read back and compared.
+    fn write(&mut self, job: &mut FlushJob<Base>) -> Result<Option<TableFile>> {
         self.last += 1;
         let path = path_of(&self.directory.path, self.last);
-        let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
-        let filled = fill(&mut writer)?;
+        let mut writer = SortedTableWriter::create(path, SortedTableOptions::default())?;
+        let filled = job.flush(&mut writer)?;
         if filled.entries + filled.fragments == 0 {
             return Ok(None);
         }
-        writer.finish()?;
-        Ok(Some(TableFile {
-            number: self.last,
-            table: SortedTable::open(path)?,
-        }))
+        let bounds = writer.finish()?.bounds;
+        bounds
+            .map(|bounds| self.open_file(self.last, bounds))
+            .transpose()
+    }
+
+    fn open_file(&self, number: u64, bounds: Bounds) -> Result<TableFile> {
+        let table = SortedTable::open(path_of(&self.directory.path, number))?;
+        Ok(TableFile {
+            number,
+            bounds,
+            table,
+        })
     }
 
     /// Makes the manifest name these files, durably. They have everything up to `last_sequence`.
-    fn name(&mut self, last_sequence: u64, files: Base) -> Result<Base> {
+    fn name(&mut self, last_sequence: u64, base: Base) -> Result<Base> {
+        let named = |files: &[TableFile]| {
+            let named = files.iter().map(|file| (file.number, file.bounds.clone()));
+            named.collect()
+        };
         let manifest = Manifest {
             last_sequence,
-            files: files.iter().map(|file| file.number).collect(),
+            flushed: named(&base.flushed),
+            level: named(&base.level),
         };
         if let Err(error) = manifest.write(&self.directory) {
             let is_old =
@@ -320,7 +359,7 @@ impl Files {
             return Err(error);
         }
         (self.manifest, self.has_doubt) = (manifest, false);
-        Ok(files)
+        Ok(base)
     }
 
     /// Removes table files that the manifest does not name (any more). Returns the largest number
@@ -340,7 +379,7 @@ impl Files {
                 continue;
             };
             last = last.max(number);
-            if !self.manifest.files.contains(&number)
+            if !self.manifest.names(number)
                 && fs::symlink_metadata(&path).is_ok_and(|it| it.is_file())
             {
                 fs::remove_file(&path).map_err(io_error("remove", &path))?;

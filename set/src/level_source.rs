@@ -141,7 +141,8 @@ pub struct LevelSource<'s, F> {
 impl<F: SortedSource> LevelSource<'_, F> {
     /// The number of files that end before a key.
     fn before(&self, key: &[u8]) -> usize {
-        self.level.bounds
+        self.level
+            .bounds
             .partition_point(|(_, end)| !is_before_end(&*self.level.order, key, end))
     }
 
@@ -153,7 +154,8 @@ impl<F: SortedSource> LevelSource<'_, F> {
     /// Whether a key is inside the bounds of a file.
     fn is_inside(&self, place: usize, key: &[u8]) -> bool {
         self.level.bounds.get(place).is_some_and(|(first, end)| {
-            self.level.order.compare(first, key).is_le() && is_before_end(&*self.level.order, key, end)
+            self.level.order.compare(first, key).is_le()
+                && is_before_end(&*self.level.order, key, end)
         })
     }
 
@@ -165,7 +167,8 @@ impl<F: SortedSource> LevelSource<'_, F> {
             SourceMove::First | SourceMove::Next | SourceMove::Seek(..)
         );
         let began = |key, how| {
-            self.level.bounds
+            self.level
+                .bounds
                 .partition_point(|(first, _)| self.level.order.compare(first, key) < how)
         };
         let (mut place, mut to) = match to {

@@ -238,7 +238,8 @@ impl<'s> MergingCursor<'s> {
         self.enter(way, Move::To(key))
     }
 
-    /// Moves to the next entry. A cursor on no entry stays there, unless its last move failed.
+    /// Moves to the next entry. A cursor on no entry, for example one that was never positioned,
+    /// stays there, unless its last move failed.
     ///
     /// # Errors
     /// Those of [`first`](Self::first), and `ReaderPanicked` after a move that panicked, until the

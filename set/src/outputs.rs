@@ -104,7 +104,28 @@ enum Stage {
 }
 
 /// One finished output of a compaction.
-#[derive(Debug)]
+///
+/// ```
+/// use std::ops::Bound::Included;
+/// use std::sync::Arc;
+/// # use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+/// # use paranoid_memtable::tombstone::Fragment;
+/// use paranoid_memtable::{Bytewise, MemTable};
+/// use paranoid_set::{Compaction, Output};
+/// # struct Count;
+/// # impl FlushSink for Count {
+/// #     fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> { Ok(()) }
+/// #     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> { Ok(()) }
+/// # }
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let source = MemTable::default();
+/// source.put(1, "a", "value")?;
+/// source.put(2, "c", "value")?;
+/// let merged = Compaction::over(Arc::new(Bytewise), &[], vec![source.source()]);
+/// let output: Output<Count> = merged.outputs(1 << 20, |_| Ok(Count)).next()?.expect("one output");
+/// assert_eq!((output.bounds, output.summary.entries), ((b"a".into(), Included(b"c".into())), 2));
+/// # Ok(()) }
+/// ```
 pub struct Output<S> {
     /// The sink, with all its entries and fragments. The engine finishes and syncs the file.
     pub sink: S,
@@ -386,6 +407,7 @@ fn damaged() -> Error {
 }
 
 shown! { "Outputs": impl [S] Outputs<'_, S>, |outputs| { "opened": outputs.opened } }
+shown! { "Output": impl [S] Output<S>, |output| { "summary": output.summary } }
 
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]

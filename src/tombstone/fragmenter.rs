@@ -419,7 +419,8 @@ impl FragmentIter {
     pub fn fragment(&mut self) -> Option<Fragment<'_>> {
         let whole = self.sweep.fragment(&self.spans)?;
         let part = part(&self.comparator, whole, &self.cuts, self.passed);
-        if self.comparator.compare(part.end, whole.end).is_lt() {
+        let has_cut = self.passed < self.cuts.len();
+        if has_cut && self.comparator.compare(part.end, whole.end).is_lt() {
             self.stand = Stand::Cut;
         }
         self.returned = black_box(&part).digest_after(self.returned);
@@ -748,7 +749,11 @@ mod tests {
         let all = fragmenter(snapshots).finish();
         let clipped = all.iter().map(|it| {
             let end = to.map_or(it.end, |to| it.end.min(to));
-            (it.start.max(from).to_vec(), end.to_vec(), it.sequences.to_vec())
+            (
+                it.start.max(from).to_vec(),
+                end.to_vec(),
+                it.sequences.to_vec(),
+            )
         });
         clipped.filter(|(start, end, _)| start < end).collect()
     }

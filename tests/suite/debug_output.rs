@@ -598,11 +598,11 @@ mod sets {
     use std::sync::Arc;
 
     use paranoid_memtable::StallCause;
-    use paranoid_memtable::scan::{Cover, SourceKey, SourceMove};
+    use paranoid_memtable::scan::{Cover, Direction, SourceKey, SourceMove};
     use paranoid_memtable::{Bytewise, ChecksumKind, Kind, MemTable, WriteBatch};
     use paranoid_set::{
-        Durability, FileJournal, FileStorage, Level, Listener, MemTableSet, RecoveryMode,
-        SalvageSummary, SetEvent, SetOptions, WriteBufferManager, WriteOptions,
+        Compaction, Durability, FileJournal, FileStorage, Level, Listener, MemTableSet,
+        RecoveryMode, SalvageSummary, SetEvent, SetOptions, WriteBufferManager, WriteOptions,
     };
 
     use super::uses::*;
@@ -698,6 +698,7 @@ mod sets {
         );
         let bounds = vec![(bytes(letter, 1), Bound::Excluded(bytes(letter, 2)))];
         let level = Level::new(Arc::new(Bytewise), bounds).unwrap();
+        show!(out, "Direction", &Direction::Forward);
         show!(out, "Level", &level);
         let source = level.source(|_| Ok(MemTable::default().source()));
         show!(out, "LevelSource", &source);
@@ -708,6 +709,13 @@ mod sets {
             let items = job.items().unwrap();
             let outputs = items.outputs(1 << 20, |_| Ok(History::default()));
             show!(out, "Outputs", &outputs);
+        }
+        {
+            let table = MemTable::default();
+            table.put(1, bytes(letter, 1), b"").unwrap();
+            let merge = Compaction::over(Arc::new(Bytewise), &[], vec![table.source()]);
+            let mut outputs = merge.outputs(1 << 20, |_| Ok(History::default()));
+            show!(out, "Output", &outputs.next().unwrap().unwrap());
         }
         show!(out, "FlushJob", &job);
         show!(out, "SalvageSummary", &SalvageSummary::default());

@@ -209,6 +209,7 @@ fn talking(root: &Path) -> Vec<(&'static str, Vec<String>)> {
             "kv_store",
             vec!["--dir".into(), text(&store), "scan".into()],
         ),
+        ("leveled", words(&["20"])),
         ("memtable_to_sst", vec![text(&tree)]),
         ("sst_info", vec![text(&table)]),
         ("sst_info", vec![text(&table), text(&table)]),
@@ -764,6 +765,7 @@ fn examples_have_help_with_their_exit_codes() {
         "stress",
         "flip_a_bit",
         "kv_store",
+        "leveled",
         "db_bench",
         "fault_campaign",
         "sst_info",
@@ -850,7 +852,10 @@ mod kv_store {
             .lines()
             .filter_map(|line| line.strip_prefix("file "));
         let named = named
-            .map(|number| format!("{:06}.sst", number.parse::<u64>().unwrap()))
+            .map(|file| {
+                let number = file.split(' ').next().unwrap();
+                format!("{:06}.sst", number.parse::<u64>().unwrap())
+            })
             .collect();
         (
             names(directory)
@@ -986,7 +991,11 @@ mod kv_store {
             .stderr(Stdio::piped());
         let mut store = Store::of(&mut command);
         for number in 0..15 {
-            store.send(&format!("put k{number:02} {}; flush", "v".repeat(3000)));
+            // Every file overlaps every other one.
+            let value = "v".repeat(3000);
+            store.send(&format!(
+                "put k{number:02} {value}; put a 1; put z 1; flush"
+            ));
             store.send("flush");
             assert!(
                 (0..2).all(|_| store.answer().is_some()),

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::examples::{example, folder};
+use crate::examples::{example, folder, run};
 use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or};
 
 pub(crate) type Rows = BTreeMap<String, String>;
@@ -327,6 +327,40 @@ fn a_store_that_lost_a_batch_is_noticed() {
     store.child.kill().unwrap();
     store.child.wait().unwrap();
     assert!(verifier.check(rows).is_err(), "nobody misses it");
+}
+
+/// A leveled engine is killed while it flushes and compacts. Each start compares it with its model,
+/// and has all batches that were acknowledged, and at most one more.
+#[test]
+fn a_leveled_engine_answers_like_its_model_after_kills() {
+    let Some(program) = example("leveled") else {
+        return;
+    };
+    let test = "kills::a_leveled_engine_answers_like_its_model_after_kills";
+    let seed = seed_or(0x1e7e1ed);
+    println!("{test}: seed {seed:#x}");
+    let _watchdog = Watchdog::new(test, seed);
+    let (mut rng, directory) = (Rng::new(seed), folder("kills-leveled"));
+    let mut last = 0;
+    for _ in 0..amount(200, 8) {
+        let mut command = Command::new(&program);
+        command.arg("100000").arg("--dir").arg(&directory);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let begun = lines.next().expect("a start").unwrap();
+        let begun: u64 = begun.strip_prefix("begun at ").unwrap().parse().unwrap();
+        assert!((last..=last + 1).contains(&begun), "{begun}, not {last}");
+        let many = rng.index(200);
+        let read = lines.by_ref().take(many).count();
+        assert_eq!(read, many, "it ended by itself");
+        child.kill().unwrap();
+        // What it acknowledged before it was killed is still in the pipe.
+        last = begun + (read + lines.map_while(Result::ok).count()) as u64;
+        child.wait().unwrap();
+    }
+    let directory = directory.to_str().unwrap();
+    let (code, out, error) = run(&program, &["40", "--dir", directory]);
+    assert_eq!(code, Some(0), "{out}{error}");
 }
 
 /// Files may not grow, as on a full disk: a store returns errors, and keeps all acknowledged lines.

@@ -645,7 +645,9 @@ mod compactions {
                 let open = |place: usize| {
                     Ok(Box::new(HistorySource::new(&files[place])) as Box<dyn SortedSource>)
                 };
-                let mut level = Files::new(Arc::new(Bytewise), bounds.clone()).unwrap().source(open);
+                let mut level = Files::new(Arc::new(Bytewise), bounds.clone())
+                    .unwrap()
+                    .source(open);
                 let mut whole = HistorySource::new(&all);
                 let mut stands = false;
                 for _ in 0..40 {
@@ -715,10 +717,11 @@ mod compactions {
                     opened.lock().unwrap().push(place);
                     Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>)
                 };
-                vec![
-                    Box::new(Files::new(Arc::new(Bytewise), bounds.clone()).unwrap().source(open))
-                        as Box<dyn SortedSource>,
-                ]
+                vec![Box::new(
+                    Files::new(Arc::new(Bytewise), bounds.clone())
+                        .unwrap()
+                        .source(open),
+                ) as Box<dyn SortedSource>]
             };
             let set =
                 MemTableSet::open(SetOptions::builder().last_sequence(1).build().unwrap(), ())

@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Bytewise, Comparator, Error, Kind, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
-    Compaction, Level, MemTableSet, MergeOperator, MergedEntry, MergingCursor, SetOptions,
-    View,
+    Compaction, Level, MemTableSet, MergeOperator, MergedEntry, MergingCursor, SetOptions, View,
 };
 
 use crate::support::orders::{Script, Scripted};

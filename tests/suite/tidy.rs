@@ -480,7 +480,7 @@ mod weight {
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
         ("src/", 20_400, 177),
-        ("set/src/", 6_510, 43),
+        ("set/src/", 6_900, 43),
         ("sst/src/", 4_540, 30),
     ];
 

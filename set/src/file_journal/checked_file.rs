@@ -15,7 +15,7 @@ use std::io;
 
 use paranoid_memtable::{ChecksumKind, Error, Result};
 
-use super::storage::{Storage, replace_file};
+use crate::file_journal::storage::{Storage, replace_file};
 
 /// The last line of a file.
 fn checksum_line(bytes: &[u8]) -> String {

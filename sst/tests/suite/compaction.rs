@@ -32,9 +32,10 @@ fn write_file(
     let path = path_of(directory, number);
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     fill(&mut writer).unwrap();
-    writer.finish().unwrap();
+    let bounds = writer.finish().unwrap().bounds.unwrap();
     TableFile {
         number,
+        bounds,
         table: SortedTable::open(path).unwrap(),
     }
 }

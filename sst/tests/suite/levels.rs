@@ -20,9 +20,7 @@ use std::sync::Arc;
 use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Bytewise, Kind, MemTable};
-use paranoid_set::{
-    Compaction, Level, MemTableSet, MergeOperator, MergedEntry, SetOptions, View,
-};
+use paranoid_set::{Compaction, Level, MemTableSet, MergeOperator, MergedEntry, SetOptions, View};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
 use crate::disk::{Shared, SimDisk};
@@ -263,7 +261,11 @@ struct Pair<'p> {
 impl Pair<'_> {
     fn level(&self) -> Box<dyn SortedSource + '_> {
         let open = |place: usize| Ok(self.files[place].source());
-        Box::new(Level::new(Arc::new(Bytewise), self.bounds.clone()).unwrap().source(open))
+        Box::new(
+            Level::new(Arc::new(Bytewise), self.bounds.clone())
+                .unwrap()
+                .source(open),
+        )
     }
 
     fn same<T: PartialEq + std::fmt::Debug>(&mut self, found: T, wanted: T, what: &str) {
