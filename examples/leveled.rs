@@ -127,7 +127,10 @@ fn writes(number: u64) -> Vec<(u64, String, String)> {
         let other = if what == 19 {
             key(at + 1 + draw(40))
         } else {
-            format!("{number}-{place}-{}", "v".repeat(draw(60) as usize))
+            format!(
+                "{number}-{place}-{}",
+                "v".repeat(usize::try_from(draw(60)).unwrap_or(0))
+            )
         };
         all.push((what, key(at), other));
     }

@@ -320,28 +320,20 @@ impl Files {
     /// Makes one compaction. Returns whether there was one to be made.
     fn compact(&mut self, set: &MemTableSet<Version>) -> Result<bool> {
         let view = set.view();
-        let version = Version::clone(view.base());
+        let version = view.base();
         let [first, second] = &version.levels;
-        let mut new = version.clone();
         let is_flush = version.flushed.len() > FLUSHED_MAX;
+        let is_large = first.files.iter().map(|file| file.bytes).sum::<u64>() > LEVEL_1_BYTES;
         let oldest = first.files.iter().min_by_key(|file| file.number);
-        let upper = match oldest {
-            _ if is_flush => std::mem::take(&mut new.flushed),
-            Some(file)
-                if first.files.iter().map(|file| file.bytes).sum::<u64>() > LEVEL_1_BYTES =>
-            {
-                vec![file.clone()]
-            }
-            _ => return Ok(false),
+        let upper = match oldest.filter(|_| is_large) {
+            _ if is_flush => version.flushed.clone(),
+            Some(file) => vec![file.clone()],
+            None => return Ok(false),
         };
         let keys: Vec<Bounds> = upper.iter().map(|file| file.bounds.clone()).collect();
         let (mut kept, lower) = if is_flush { first } else { second }.apart(&keys);
-        let merged: Vec<Bounds> = lower
-            .iter()
-            .map(|file| file.bounds.clone())
-            .chain(keys)
-            .collect();
-        let (_, below) = second.apart(&merged);
+        let merged = lower.iter().map(|file| file.bounds.clone()).chain(keys);
+        let (_, below) = second.apart(&merged.collect::<Vec<_>>());
         // A file of level 1 has its bounds, which clip its range tombstones.
         let inputs = if is_flush {
             Version::new(upper, [lower, vec![]])?
@@ -354,6 +346,26 @@ impl Files {
         if !is_flush || below.is_empty() {
             merge = merge.to_lowest_level();
         }
+        kept.extend(self.write_outputs(merge, if is_flush { &below } else { &[] })?);
+        let is_merged = |file: &&File| {
+            inputs.levels[0]
+                .files
+                .iter()
+                .any(|it| it.number == file.number)
+        };
+        let stay = first.files.iter().filter(|file| !is_merged(file)).cloned();
+        let new = if is_flush {
+            Version::new(vec![], [kept, second.files.to_vec()])?
+        } else {
+            Version::new(version.flushed.clone(), [stay.collect(), kept])?
+        };
+        set.replace_base(|_| self.name(&new))?;
+        Ok(true)
+    }
+
+    /// Writes the outputs of a compaction, none of which overlaps many files of the level below.
+    /// After an error no manifest names them, and `name` removes them.
+    fn write_outputs(&mut self, merge: Compaction<'_>, below: &[File]) -> Result<Vec<File>> {
         let (directory, begun) = (self.directory.clone(), self.last_number + 1);
         let create = |number| {
             let path = directory.join(format!("{:06}.sst", begun + number));
@@ -362,35 +374,19 @@ impl Files {
                 SortedTableOptions::default(),
             )?)
         };
-        let (mut passed, mut begin) = (0, 0);
+        let mut begin = 0;
         let mut outputs = merge.outputs(FILE_BYTES, create).cutting(|_, key| {
-            passed = below.partition_point(|file| file.bounds.0.as_slice() <= key);
-            let is_cut = is_flush && passed - begin > OVERLAP_MAX;
+            let passed = below.partition_point(|file| file.bounds.0.as_slice() <= key);
+            let is_cut = passed - begin > OVERLAP_MAX;
             begin = if is_cut { passed } else { begin };
             is_cut
         });
+        let mut files = vec![];
         while let Some(output) = outputs.next()? {
             self.last_number += 1;
             output.sink.finish()?;
-            kept.push(self.open_file(self.last_number)?);
+            files.push(self.open_file(self.last_number)?);
         }
-        drop(outputs);
-        let removed: Vec<u64> = inputs.levels[0]
-            .files
-            .iter()
-            .map(|file| file.number)
-            .collect();
-        let stay = first
-            .files
-            .iter()
-            .filter(|file| !removed.contains(&file.number))
-            .cloned();
-        new.levels = if is_flush {
-            [Run::new(kept)?, second.clone()]
-        } else {
-            [Run::new(stay.collect())?, Run::new(kept)?]
-        };
-        set.replace_base(|_| self.name(&new))?;
-        Ok(true)
+        Ok(files)
     }
 }

@@ -696,30 +696,28 @@ mod sets {
             &set.start_flush_thread(|job| job.install(|_| Ok(vec![])))
                 .unwrap()
         );
+        set.switch().unwrap();
+        let mut job = set.begin_flush().unwrap().unwrap();
+        show!(out, "Compaction", &job.items().unwrap());
+        show!(out, "FlushJob", &job);
+        show!(out, "SalvageSummary", &SalvageSummary::default());
+        levels(letter, out);
+        journals(out);
+    }
+
+    fn levels(letter: u8, out: &mut Outputs) {
         let bounds = vec![(bytes(letter, 1), Bound::Excluded(bytes(letter, 2)))];
         let level = Level::new(Arc::new(Bytewise), bounds).unwrap();
         show!(out, "Direction", &Direction::Forward);
         show!(out, "Level", &level);
         let source = level.source(|_| Ok(MemTable::default().source()));
         show!(out, "LevelSource", &source);
-        set.switch().unwrap();
-        let mut job = set.begin_flush().unwrap().unwrap();
-        show!(out, "Compaction", &job.items().unwrap());
-        {
-            let items = job.items().unwrap();
-            let outputs = items.outputs(1 << 20, |_| Ok(History::default()));
-            show!(out, "Outputs", &outputs);
-        }
-        {
-            let table = MemTable::default();
-            table.put(1, bytes(letter, 1), b"").unwrap();
-            let merge = Compaction::over(Arc::new(Bytewise), &[], vec![table.source()]);
-            let mut outputs = merge.outputs(1 << 20, |_| Ok(History::default()));
-            show!(out, "Output", &outputs.next().unwrap().unwrap());
-        }
-        show!(out, "FlushJob", &job);
-        show!(out, "SalvageSummary", &SalvageSummary::default());
-        journals(out);
+        let table = MemTable::default();
+        table.put(1, bytes(letter, 1), b"").unwrap();
+        let merge = Compaction::over(Arc::new(Bytewise), &[], vec![table.source()]);
+        let mut outputs = merge.outputs(1 << 20, |_| Ok(History::default()));
+        show!(out, "Output", &outputs.next().unwrap().unwrap());
+        show!(out, "Outputs", &outputs);
     }
 
     fn journals(out: &mut Outputs) {

@@ -209,9 +209,9 @@ fn answers<'s>(snapshot: u64, sources: impl Fn() -> Sources<'s>) -> Vec<Vec<Row>
     ]
 }
 
-/// A file or a level, over the older level unless it is the lowest one.
-fn over<'s>(low: &MemTable, is_lowest: bool, upper: Box<dyn SortedSource + 's>) -> Sources<'s> {
-    let low = (!is_lowest).then(|| low.source());
+/// A file or a level, over the older level if there is one.
+fn over<'s>(low: Option<&MemTable>, upper: Box<dyn SortedSource + 's>) -> Sources<'s> {
+    let low = low.map(|low| low.source());
     [upper].into_iter().chain(low.map(|low| low as _)).collect()
 }
 
@@ -270,18 +270,18 @@ fn outputs_are_one_file_that_is_cut() {
             }
             let (files, bounds): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
             let level = Level::new(Arc::new(Bytewise), bounds).unwrap();
+            let older = (!is_lowest).then_some(&low);
             for snapshot in snapshots.iter().copied().chain([LAST]) {
                 let level = answers(snapshot, || {
                     over(
-                        &low,
-                        is_lowest,
+                        older,
                         Box::new(
                             level.source(|place: usize| Ok(HistorySource::new(&files[place]))),
                         ),
                     )
                 });
                 let one = answers(snapshot, || {
-                    over(&low, is_lowest, Box::new(HistorySource::new(&whole)))
+                    over(older, Box::new(HistorySource::new(&whole)))
                 });
                 assert_eq!(level, one, "at {snapshot}: {what}");
                 compared += 3 * KEYS.len() as u64;
@@ -501,13 +501,8 @@ fn a_flush_may_be_cut() {
     }
     set.delete_range(b"b", b"d").unwrap();
     set.put(b"c", b"again").unwrap();
-    let mut job = set.begin_flush().unwrap().map_or_else(
-        || {
-            set.switch().unwrap();
-            set.begin_flush().unwrap().unwrap()
-        },
-        |job| job,
-    );
+    set.switch().unwrap();
+    let mut job = set.begin_flush().unwrap().unwrap();
     let mut outputs = (job.items().unwrap())
         .outputs(u64::MAX, |_| Ok(History::default()))
         .cutting(|_, key| key == b"c" || key == b"e");
