@@ -38,7 +38,7 @@ use paranoid_memtable::scan::{SortedSource, SourceMove};
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::{FragmentIter, Fragmenter};
 use paranoid_memtable::{
-    Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
+    Comparator, Corruption, Error, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
 };
 
 use crate::compaction_input::{Entries, Input, Version, verified};
@@ -308,21 +308,25 @@ impl<'s> Compaction<'s> {
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
         self.begin_move()?;
         let next = self.advance();
-        match self.end_move(next)? {
-            Some(next) => self.lend(&next).map(Some),
-            None => Ok(None),
+        let Some(next) = self.end_move(next)? else {
+            return Ok(None);
+        };
+        match self.lend(&next) {
+            None => Err(lost()),
+            item => Ok(item),
         }
     }
 
     /// Begins a call that may panic in the comparator, the operator, a source or a sink.
     pub(crate) fn begin_move(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.is_moving, true) {
-            return Err(paranoid_memtable::Error::ReaderPanicked);
+            return Err(Error::ReaderPanicked);
         }
         Ok(())
     }
 
     /// Ends a call that did not panic. Its error is final.
+    #[inline]
     pub(crate) fn end_move<T>(&mut self, outcome: Result<T>) -> Result<T> {
         self.is_moving = false;
         outcome.inspect_err(|error| drop(self.ended.set(Err(error.clone()))))
@@ -370,27 +374,40 @@ impl<'s> Compaction<'s> {
         }
     }
 
-    fn lend(&mut self, next: &Next) -> Result<FlushItem<'_>> {
-        let Some(fragments) = self.fragments.as_mut() else {
-            let entry = entry_at(&self.inputs, self.lent.as_ref(), next)?;
-            self.summary.entries += 1;
-            self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
-            return Ok(FlushItem::Entry(entry));
+    #[inline]
+    fn lend(&mut self, next: &Next) -> Option<FlushItem<'_>> {
+        let (item, bytes) = match &mut self.fragments {
+            None => {
+                let entry = entry_at(&self.inputs, self.lent.as_ref(), next)?;
+                self.summary.entries += 1;
+                let bytes = entry.user_key.len() + entry.value.len();
+                (FlushItem::Entry(entry), bytes)
+            }
+            Some(fragments) => {
+                let fragment = fragments.fragment()?;
+                self.summary.fragments += 1;
+                let bytes = fragment.start().len() + fragment.end().len();
+                (FlushItem::Fragment(fragment), bytes)
+            }
         };
-        let lost = || Corruption::new(Place::Fragment, 0, 0, 0);
-        let fragment = fragments.fragment().ok_or_else(lost)?;
-        self.summary.fragments += 1;
-        self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
-        Ok(FlushItem::Fragment(fragment))
+        self.summary.data_bytes += bytes as u64;
+        Some(item)
     }
 
-    /// The entry that `next_entry` found.
+    /// The next entry, for outputs: out of line, so that `next` keeps a copy of its own.
+    #[inline(never)]
+    pub(crate) fn pull(&mut self) -> Result<Option<Next>> {
+        self.next_entry()
+    }
+
+    /// The entry that `pull` found.
     pub(crate) fn entry(&self, next: &Next) -> Result<FlushEntry<'_>> {
-        entry_at(&self.inputs, self.lent.as_ref(), next)
+        entry_at(&self.inputs, self.lent.as_ref(), next).ok_or_else(lost)
     }
 
     /// The next entry that a reader may need.
-    pub(crate) fn next_entry(&mut self) -> Result<Option<Next>> {
+    #[inline(always)]
+    fn next_entry(&mut self) -> Result<Option<Next>> {
         loop {
             self.lent = self.made.pop_front();
             if self.lent.is_some() {
@@ -413,7 +430,9 @@ impl<'s> Compaction<'s> {
                 (Kind::MERGE, None) => return Ok(Some(Next::Input(head.place))),
                 (kind, _) => {
                     self.answered = Some(head.stripe);
-                    let is_refused = !kind.is_point_delete() && self.is_refused(&head)?;
+                    let is_refused = self.filter.is_some()
+                        && !kind.is_point_delete()
+                        && self.is_refused(&head)?;
                     let is_value = !kind.is_point_delete() && !is_refused;
                     if is_value || self.level == Level::Inner && !is_refused {
                         return Ok(Some(Next::Input(head.place)));
@@ -693,17 +712,23 @@ impl<'s> Compaction<'s> {
 }
 
 /// The entry that a compaction found last.
+#[inline]
 fn entry_at<'a>(
     inputs: &'a [Input<'_>],
     lent: Option<&'a Version>,
     next: &Next,
-) -> Result<FlushEntry<'a>> {
-    let entry = match next {
-        Next::Input(place) => inputs.get(*place).and_then(Input::entry),
+) -> Option<FlushEntry<'a>> {
+    match next {
+        Next::Input(place) => inputs.get(*place)?.entry(),
         Next::Made => lent.map(Version::entry),
         Next::Fragment => None,
-    };
-    entry.ok_or_else(|| Corruption::new(Place::Entry, 0, 0, 0).into())
+    }
+}
+
+/// The error of an item that was found and is not there any more.
+#[cold]
+fn lost() -> Error {
+    Corruption::new(Place::Entry, 0, 0, 0).into()
 }
 
 shown! {

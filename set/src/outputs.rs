@@ -246,7 +246,7 @@ impl<'s, S: FlushSink> Outputs<'s, S> {
     ) -> Result<()> {
         loop {
             let next = match std::mem::replace(&mut self.stage, Stage::Entries) {
-                Stage::Entries => self.merge.next_entry()?,
+                Stage::Entries => self.merge.pull()?,
                 Stage::Waiting(next) => Some(next),
                 Stage::Fragments => None,
             };

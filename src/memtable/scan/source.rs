@@ -203,14 +203,17 @@ pub trait SortedSource: Send {
 }
 
 impl<S: SortedSource + ?Sized> SortedSource for Box<S> {
+    #[inline]
     fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
         (**self).go(to)
     }
 
+    #[inline]
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
         (**self).value_into(value)
     }
 
+    #[inline]
     fn range_tombstones(
         &mut self,
         take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
@@ -218,6 +221,7 @@ impl<S: SortedSource + ?Sized> SortedSource for Box<S> {
         (**self).range_tombstones(take)
     }
 
+    #[inline]
     fn cover(
         &mut self,
         order: &dyn Comparator,
@@ -227,6 +231,7 @@ impl<S: SortedSource + ?Sized> SortedSource for Box<S> {
         (**self).cover(order, key, snapshot)
     }
 
+    #[inline]
     fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
         (**self).may_hold(key)
     }
