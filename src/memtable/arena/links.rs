@@ -9,8 +9,9 @@
 //!   Release, `load_link` loads with Acquire.
 //! * LINKS-3: a level-0 link may state that the keys at its two ends differ: a constant is XORed
 //!   into its tag. Its writer sets the constant only if it has verified both keys and their hashes
-//!   K differ. A link names each target only once, so the statement never changes: an insert
-//!   between the two nodes writes two new links.
+//!   K differ; in a table without digests, only if it has compared both keys as they are read. A
+//!   link names each target only once, so the statement never changes: an insert between the two
+//!   nodes writes two new links.
 //!
 //! Any thread; lock-free. Not promised: that a link did not go back to an earlier target;
 //! `back_links.rs` checks that at level 0.
@@ -36,6 +37,16 @@ impl EndKeys {
     pub(crate) const MAY_MATCH: EndKeys = EndKeys(0);
     /// The keys differ.
     pub(crate) const DIFFER: EndKeys = EndKeys(0x9a3c_65c5);
+
+    /// `DIFFER`, or `MAY_MATCH`.
+    #[inline(always)]
+    pub(crate) fn differ_if(differ: bool) -> EndKeys {
+        if differ {
+            EndKeys::DIFFER
+        } else {
+            EndKeys::MAY_MATCH
+        }
+    }
 }
 
 impl View<'_> {

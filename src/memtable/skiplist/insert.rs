@@ -269,8 +269,8 @@ impl List {
         let [before, after] = search.ends(bracket, fields);
         // 1. Compare again.
         let (again, [pred, succ]) = (black_box(fields), black_box([bracket.pred, bracket.succ]));
-        check_side(search, again, revision, pred, before, cmp::Ordering::Less)?;
-        check_side(search, again, revision, succ, after, cmp::Ordering::Greater)?;
+        let before = check_side(search, again, revision, pred, before, cmp::Ordering::Less)?;
+        let after = check_side(search, again, revision, succ, after, cmp::Ordering::Greater)?;
         // 2. Build.
         let shape = space.shape(
             revision,
@@ -356,20 +356,19 @@ impl<'a> Search<'a> {
     }
 
     /// What the links to a new entry and from it say about the keys at their ends (LINKS-3). They
-    /// say nothing if K was not verified, or if equal keys may have different bytes. The sentinel
-    /// has no key, and counts as one whose K is 0.
+    /// say nothing if equal keys may have different bytes. `None`: no K is known, because the table
+    /// stores no digests; the keys decide, when they are compared again. The sentinel has no key,
+    /// and counts as one whose K is 0.
     #[inline(always)]
-    fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [EndKeys; 2] {
-        let is_known =
-            self.view.width.bytes > 0 && self.comparator.equality() == KeyEquality::Bytes;
+    fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [Option<EndKeys>; 2] {
+        if self.comparator.equality() != KeyEquality::Bytes {
+            return [Some(EndKeys::MAY_MATCH); 2];
+        }
+        if self.view.width.bytes == 0 {
+            return [None; 2];
+        }
         let succ_part = bracket.entry.map_or(0, |entry| entry.key_part());
-        [bracket.pred_part, succ_part].map(|part| {
-            if is_known && part != fields.key_part {
-                EndKeys::DIFFER
-            } else {
-                EndKeys::MAY_MATCH
-            }
-        })
+        [bracket.pred_part, succ_part].map(|part| Some(EndKeys::differ_if(part != fields.key_part)))
     }
 
     #[inline(always)]

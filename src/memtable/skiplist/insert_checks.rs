@@ -17,25 +17,30 @@ use crate::memtable::arena::node::{Node, misplaced};
 use crate::memtable::skiplist::search::Search;
 
 /// Compares an entry again with one side of its bracket (INSERT-3): by whole keys, loaded again,
-/// without images. The side must be `expected`, and have another key if the link says so.
+/// without images. The side must be `expected`, and have another key if the link says so. Returns
+/// what the link says; if `ends` is `None`, by this comparison.
 #[inline(always)]
 pub(super) fn check_side(
     search: &Search<'_>,
     fields: &Fields<'_>,
     revision: u32,
     side: u32,
-    ends: EndKeys,
+    ends: Option<EndKeys>,
     expected: cmp::Ordering,
-) -> Result<(), Corruption> {
+) -> Result<EndKeys, Corruption> {
+    if side == search.sentinel {
+        return Ok(ends.unwrap_or(EndKeys::DIFFER));
+    }
     let fits = |node: Node<'_>| {
         let keys = search.comparator.compare(node.key(), fields.key);
+        let ends = ends.unwrap_or(EndKeys::differ_if(keys.is_ne()));
         let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
-        keys == expected || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected)
+        let fits = keys == expected
+            || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected);
+        fits.then_some(ends)
     };
-    if side == search.sentinel || search.view.reload(side).is_some_and(fits) {
-        return Ok(());
-    }
-    Err(misplaced(side, fields.sequence))
+    let ends = search.view.reload(side).and_then(fits);
+    ends.ok_or_else(|| misplaced(side, fields.sequence))
 }
 
 /// Compares the fields that no digest of the caller covers, sequence number and lengths, with the

@@ -44,7 +44,7 @@ fn links_say_whether_the_keys_at_their_ends_differ() {
             .filter(|(next, _)| *next != search.sentinel)
         {
             let right = search.view.open(next).unwrap().key().to_vec();
-            let differ = protection > 0 && left.as_ref() != Some(&right);
+            let differ = left.as_ref() != Some(&right);
             assert_eq!(ends == EndKeys::DIFFER, differ, "{left:?} {right:?}");
             (at, left) = (next, Some(right));
         }
