@@ -37,8 +37,8 @@ const TIES_MAX: usize = SLOTS / 16;
 /// table may have equal discriminators.
 const EARLY: usize = 4;
 
-/// A writer whose entries follow each other names every fourth node.
-pub(crate) const NAMED_EVERY: u32 = 4;
+/// A writer whose entries follow each other names every second node.
+pub(crate) const NAMED_EVERY: u32 = 2;
 
 /// The result of naming a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -53,7 +53,8 @@ impl<'a> Search<'a> {
     ///   node = hint.before's level-0 link         the link's tag and node's header check match
     ///   if node is a version of the key, and its links prove that it is the first one (SEARCH-3):
     ///       return node                           once its key digest verifies
-    ///   [pred | succ] = a few hops from node      each of the three certifies the bracket (SEARCH-1)
+    ///   while node is before the target: hop to the next one, and ask the same of it
+    ///   [pred | succ] = where the hops end        each of the three certifies the bracket (SEARCH-1)
     ///                or a walk down the towers
     ///                or the careful search, past damage
     ///   a gap: succ = the node after the gap      if each damaged node in it provably has another key
@@ -84,7 +85,13 @@ impl<'a> Search<'a> {
         if let Some(entry) = self.proved_first(&ahead, target) {
             return Some(Newest::Version(entry));
         }
-        let bracket = self.bracket_ahead(ahead, HINT_HOPS, target, &mut Trail::default())?;
+        if let Some(node) = ahead.node
+            && self.is_before(&node, target)
+        {
+            let first = self.first_after_hops(ahead.at, ahead.next, node, *target);
+            return first.map(Newest::First);
+        }
+        let bracket = self.bracket_over(ahead, target, &mut Trail::default())?;
         self.holds(bracket.entry)
             .then_some(Newest::First(bracket.entry))
     }

@@ -63,7 +63,7 @@ pub(crate) struct Inserter {
     /// How many nodes stayed unnamed because too many waited.
     #[cfg(test)]
     forgotten: usize,
-    /// How many entries in a row were beside the writer's last one. Every fourth of them is named.
+    /// How many entries in a row were beside the writer's last one. Every second of them is named.
     run: u32,
     /// The list that the splice belongs to, by its sentinel; 0: the splice is not complete.
     owner: u32,

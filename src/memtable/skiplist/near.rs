@@ -79,6 +79,18 @@ impl<'a> Search<'a> {
         {
             return self.bracket_after_hops(ahead.at, ahead.next, node, hops, *target, trail);
         }
+        self.bracket_over(ahead, target, trail)
+    }
+
+    /// The bracket around a position, at a link that leads to no node before the position. `None`:
+    /// the link starts at or after the position, or the search met anything unusual.
+    #[inline(always)]
+    pub(super) fn bracket_over(
+        &self,
+        ahead: Ahead<'a>,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Option<Bracket<'a>> {
         let mut pred_part = 0;
         if ahead.at != self.sentinel {
             let node = self.view.try_open(ahead.at)?;
@@ -91,18 +103,53 @@ impl<'a> Search<'a> {
         self.certify_ahead(pred_part, &ahead)
     }
 
-    /// The bracket of a target, past `pred` and at most `hops` further nodes. `pred` follows `from`
-    /// and is before the target. Takes values, so that its callers keep them in registers.
+    /// The first entry at or after a position, past `pred`, which follows `from` and is before the
+    /// position: by its link alone (SEARCH-3), or by a bracket. Takes values, so that its callers
+    /// keep them in registers.
+    #[inline(never)]
+    pub(super) fn first_after_hops(
+        self,
+        from: u32,
+        at: u32,
+        pred: Node<'a>,
+        target: Target<'_>,
+    ) -> Option<Option<Verified<'a>>> {
+        let trail = &mut Trail::default();
+        let (pred, ahead) = self.hop(from, (at, pred), HINT_HOPS, &target, trail)?;
+        if let Some(entry) = self.proved_first(&ahead, &target) {
+            return Some(Some(entry));
+        }
+        let pred_part = pred.try_verify(&self.view)?.key_part();
+        let entry = self.certify_ahead(pred_part, &ahead)?.entry;
+        self.holds(entry).then_some(entry)
+    }
+
+    /// The bracket of a target, past `pred`, as [`first_after_hops`](Self::first_after_hops).
     #[inline(never)]
     fn bracket_after_hops(
         self,
         from: u32,
-        mut at: u32,
-        mut pred: Node<'a>,
+        at: u32,
+        pred: Node<'a>,
         hops: u32,
         target: Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Option<Bracket<'a>> {
+        let (pred, ahead) = self.hop(from, (at, pred), hops, &target, trail)?;
+        self.certify_ahead(pred.try_verify(&self.view)?.key_part(), &ahead)
+    }
+
+    /// The last node before a position, and the link from it, past a node before the position (its
+    /// address, and open) and at most `hops` further nodes.
+    #[inline(always)]
+    fn hop(
+        &self,
+        from: u32,
+        (mut at, mut pred): (u32, Node<'a>),
+        hops: u32,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Option<(Node<'a>, Ahead<'a>)> {
         if self.seek_checks == SeekChecks::EveryNode {
             self.verified(from).ok()?;
         }
@@ -113,10 +160,10 @@ impl<'a> Search<'a> {
             }
             let ahead = self.node_after(at)?;
             match ahead.node {
-                Some(node) if self.is_before(&node, &target) => (at, pred) = (ahead.next, node),
+                Some(node) if self.is_before(&node, target) => (at, pred) = (ahead.next, node),
                 _ => {
                     trail.end_at(at, hop + 1);
-                    return self.certify_ahead(pred.try_verify(&self.view)?.key_part(), &ahead);
+                    return Some((pred, ahead));
                 }
             }
         }

@@ -17,7 +17,8 @@
 //! * SEARCH-3: one answer needs no bracket. An entry is the first one at or after a position if it
 //!   has the position's key, its link says that the node before it has another key (LINKS-3), and
 //!   its back link confirms that link. Only a version of the same key could come before the entry:
-//!   it would be the node before it, or between the two.
+//!   it would be the node before it, or between the two. It does not matter how the search came to
+//!   the node before: by a hint, or by hops from one.
 //!
 //! Any thread; lock-free. Expected O(log n) steps, without a bound.
 

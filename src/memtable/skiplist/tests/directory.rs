@@ -18,6 +18,7 @@ use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::heads::Head;
 use crate::memtable::directory::discriminator::CODED;
 use crate::memtable::directory::inspect::{PageAt, PageState};
+use crate::memtable::directory::name::NAMED_EVERY;
 use crate::memtable::directory::page::{COUNT, HEAD, LOCK, Page, SLOTS};
 use crate::memtable::skiplist::find_many::find_many;
 use crate::memtable::skiplist::inserter::Inserter;
@@ -267,7 +268,7 @@ fn writers_that_ascend_together_name_few_nodes() {
             entries.len()
         );
         // The first two nodes of each writer are named.
-        let most = entries.len() / 3 + 2 * inserters.len();
+        let most = entries.len() * 4 / (3 * NAMED_EVERY as usize) + 2 * inserters.len();
         assert!(named <= most, "{note}: {named} names");
         assert!(nodes < 8.0, "{note}: {nodes} nodes a search");
     }
@@ -348,6 +349,45 @@ fn writers_meet() {
         });
         assert!(is_quick, "{name}: names are forgotten each time");
     }
+}
+
+/// Searches hop from the entry before each key to its newest version. They pass that version where
+/// a flipped bit makes its key smaller, and come to an older one by a link that does not say that
+/// the keys differ: it is no answer. Red for `hop_believes_any_link`.
+#[test]
+fn a_hop_past_the_newest_version_finds_no_older_one() {
+    let (table, mut inserter) = (Table::new(), Inserter::default());
+    let keys: Vec<[u8; 8]> = (1..30u64)
+        .map(|n| (n * 0x0101_0101_0101_0101).to_be_bytes())
+        .collect();
+    for (key, sequence) in keys.iter().flat_map(|key| [(key, 2), (key, 1)]) {
+        table.put(&mut inserter, key, sequence);
+    }
+    let (search, mut at, mut passed) = (table.search(), table.search().sentinel, 0);
+    for key in &keys {
+        let target = Target::new(&BYTEWISE, key, SequenceNumber::MAX);
+        let newest = search.next(at).unwrap().unwrap().offset();
+        at = search.next(newest).unwrap().unwrap().offset();
+        // The key starts 44 bytes after the node.
+        for (unit, bit) in [(5, 32..64), (6, 0..32)] {
+            let word = search.view.word(newest + unit).unwrap();
+            for bit in bit {
+                // ORDERING: Relaxed: one thread.
+                word.fetch_xor(1 << bit, Ordering::Relaxed);
+                let node = search.view.try_open(newest).unwrap();
+                passed += u32::from(search.is_before(&node, &target));
+                let found = search.first_at_or_after(&target);
+                assert!(
+                    found.is_err(),
+                    "bit {bit} of unit {unit}, {key:?}: {found:?}"
+                );
+                // ORDERING: Relaxed: one thread.
+                word.fetch_xor(1 << bit, Ordering::Relaxed);
+            }
+        }
+    }
+    assert!(passed > 400, "{passed} damaged keys were passed");
+    table.finds(&table.entries(), "after the damage");
 }
 
 /// Flips every bit of every page and of the root word: no answer changes, also after more entries.
