@@ -7,17 +7,19 @@
 //!   digest of a caller       K ^ V ^ O                    Protected<Kvo>
 //!   with its sequence        K ^ V ^ O ^ S                Protected<Kvos>
 //!   in a batch               K ^ V ^ O ^ C                Protected<Kvoc>
-//!   stored key digest        K ^ O ^ S ^ F                low protection bytes
-//!   stored value digest      V ^ K ^ S ^ F                low protection bytes
-//!   key digest without F     K ^ O ^ S                    } StoredProtection: low protection bytes
-//!   value digest without F   V ^ K ^ S                    }
+//!   stored key digest        K ^ F                        low protection bytes
+//!   stored value digest      V ^ K ^ F                    low protection bytes
+//!   key digest outside       K ^ O ^ S                    } StoredProtection: low protection bytes
+//!   value digest outside     V ^ K ^ S                    }
 //! ```
-//! F binds an entry to its place and to its table. It is computed once for the header check and
-//! both digests. The seeds of all other parts are the same in all tables, so a digest without F can
-//! be checked outside the table. XORing F out reads no byte of key or value: a bit that flipped
-//! after the digest was computed still disagrees with it.
+//! F binds an entry to its place and to its table, and covers kind and sequence number. It is
+//! computed once for the header check and both digests. The seeds of all other parts are the same
+//! in all tables, so a digest can be checked outside the table once F is XORed out, and O and S are
+//! XORed in. That reads no byte of key or value: a bit that flipped after the digest was computed
+//! still disagrees with it. If a field of the header changed, F is another one, and what remains of
+//! it disagrees too.
 //!
-//! The value digest contains K and S, so two entries that exchanged their values do not verify.
+//! The value digest contains K and F, so two entries that exchanged their values do not verify.
 //!
 //! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.
 
@@ -359,13 +361,13 @@ pub(crate) struct Parts {
     pub(crate) value: u64,
 }
 
-/// S ^ F of an entry, which is part of both digests.
+/// F of an entry, which is part of both digests, and the sequence number, which F covers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedFields {
     /// The entry's sequence number.
     pub(crate) sequence: SequenceNumber,
-    /// S ^ F.
-    bits: u64,
+    /// F.
+    header_part: u64,
 }
 
 impl FixedFields {
@@ -374,32 +376,32 @@ impl FixedFields {
     pub(crate) fn new(sequence: SequenceNumber, header_part: u64) -> FixedFields {
         FixedFields {
             sequence,
-            bits: sequence_part(sequence) ^ header_part,
+            header_part,
         }
     }
 
     /// K and the untruncated key digest.
     #[inline(always)]
-    pub(crate) fn of_key(&self, key: &[u8], kind: Kind) -> (u64, u64) {
+    pub(crate) fn of_key(&self, key: &[u8]) -> (u64, u64) {
         let key_part = key_part(key);
-        (key_part, self.key_digest(key_part, kind))
+        (key_part, self.key_digest(key_part))
     }
 
     /// The untruncated key digest, computed from K.
     #[inline(always)]
-    pub(crate) fn key_digest(&self, key_part: u64, kind: Kind) -> u64 {
-        key_part ^ kind_part(kind) ^ self.bits
+    pub(crate) fn key_digest(&self, key_part: u64) -> u64 {
+        key_part ^ self.header_part
     }
 
     /// Both untruncated digests, and the K and V that they contain.
     #[inline(always)]
-    pub(crate) fn digests(&self, kind: Kind, key: &[u8], value: &[u8]) -> ([u64; 2], Parts) {
+    pub(crate) fn digests(&self, key: &[u8], value: &[u8]) -> ([u64; 2], Parts) {
         let parts = Parts {
             key: key_part(key),
             value: value_part_here(value),
         };
         let digests = [
-            self.key_digest(parts.key, kind),
+            self.key_digest(parts.key),
             self.value_digest(parts.value, parts.key),
         ];
         (digests, parts)
@@ -408,20 +410,17 @@ impl FixedFields {
     /// The untruncated value digest, computed from V and K.
     #[inline(always)]
     pub(crate) fn value_digest(&self, value_part: u64, key_part: u64) -> u64 {
-        value_part ^ key_part ^ self.bits
+        value_part ^ key_part ^ self.header_part
     }
 
-    /// The stored digests without F. Reads neither key nor value.
-    pub(crate) fn stripped(
-        &self,
-        key_digest: u64,
-        value_digest: u64,
-        width: Width,
-    ) -> StoredProtection {
-        let header_part = self.bits ^ sequence_part(self.sequence);
+    /// The stored digests of an entry of this kind, with O and S in place of F. Reads neither key
+    /// nor value.
+    pub(crate) fn outside(&self, kind: Kind, stored: [u64; 2], width: Width) -> StoredProtection {
+        let [key, value] = stored.map(|digest| digest ^ self.header_part);
+        let version = sequence_part(self.sequence);
         StoredProtection {
-            key: key_digest ^ header_part,
-            value: value_digest ^ header_part,
+            key: key ^ version ^ kind_part(kind),
+            value: value ^ version,
             width,
         }
     }

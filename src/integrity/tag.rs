@@ -24,6 +24,9 @@ use crate::integrity::digest::FixedFields;
 use crate::integrity::hash::{fold, halved, splitmix};
 use crate::key::SequenceNumber;
 
+/// Spreads the bits of a node's place and revision; odd.
+const SPREAD: u64 = splitmix(110) | 1;
+
 /// The secret of a table, which its tags, checks and digests contain. Each table has another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Secret {
@@ -65,7 +68,7 @@ impl Secret {
         self.link_tag(node, u32::MAX, target) as u16
     }
 
-    /// The fields S ^ F of the node at `node`, and the check over its header.
+    /// F of the node at `node`, with its sequence number, and the check over its header.
     #[inline(always)]
     pub(crate) fn header(
         self,
@@ -81,7 +84,9 @@ impl Secret {
         )
     }
 
-    /// F of the node at `node`: a digest over its place and its header.
+    /// F of the node at `node`: a digest over its place and its header. Both digests of an entry
+    /// rest on it alone for sequence number, kind and lengths. The multiply spreads the place: bits
+    /// of sequence number and revision that flip together do not cancel out.
     #[inline(always)]
     pub(crate) const fn header_part(
         self,
@@ -93,7 +98,7 @@ impl Secret {
         let place = ((node as u64) << 32) | revision as u64;
         fold(
             lengths ^ self.mask,
-            sequence ^ place.rotate_left(7) ^ self.factor,
+            sequence ^ place.wrapping_mul(SPREAD) ^ self.factor,
         )
     }
 }
@@ -169,7 +174,7 @@ mod tests {
                 secret.back_tag(node, next),
                 secret.link_tag(node, u32::MAX, next) as u16
             );
-            let place = (slot * (1 << 32) + target).rotate_left(7);
+            let place = (slot * (1 << 32) + target).wrapping_mul(splitmix(110) | 1);
             let part = secret.header_part(node, c, d, next);
             assert_eq!(part, fold(secret.mask ^ c, secret.factor ^ place ^ d));
             let pieces = (part % (1 << 16), part / (1 << 32) % (1 << 16));

@@ -72,7 +72,7 @@ impl View<'_> {
         let (fixed, check) = self
             .secret
             .header(offset, lengths.0, fields.sequence, revision);
-        let (digest, parts) = self.seal(head, &fixed, fields.kind, key, value);
+        let (digest, parts) = self.seal(head, &fixed, key, value);
         let back = BackWord::pack(back, self.secret.back_tag(offset, back), check);
         if let Some(word) = head[BACK_AT..].first_chunk_mut() {
             self.write_word(word, offset + BACK_UNITS, back.0);
@@ -147,7 +147,6 @@ impl View<'_> {
         &self,
         head: &mut [u8],
         fixed: &FixedFields,
-        kind: Kind,
         key: &[u8],
         value: &[u8],
     ) -> (u64, Option<Parts>) {
@@ -155,7 +154,7 @@ impl View<'_> {
         if width == 0 {
             return (0, None);
         }
-        let ([first, second], parts) = fixed.digests(kind, key, value);
+        let ([first, second], parts) = fixed.digests(key, value);
         let digests = &mut head[HEADER..];
         if width == 8
             && let Some(whole) = digests.first_chunk_mut::<16>()

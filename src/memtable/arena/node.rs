@@ -374,7 +374,7 @@ impl<'a> Node<'a> {
     /// K of a key, and the key digest of this entry with that key, in full.
     #[inline(always)]
     fn key_digest(&self, key: &[u8]) -> (u64, u64) {
-        self.fixed.of_key(key, self.lengths.kind())
+        self.fixed.of_key(key)
     }
 
     /// Whether a digest agrees with all stored bytes of the key digest (0) or the value digest (1).
@@ -624,11 +624,11 @@ impl<'a> Verified<'a> {
             .bad_digest((Place::Value, 1), (value, at), width, digest)
     }
 
-    /// The stored digests, without F, which accompany the entry out of the table. Reads no byte of
-    /// key or value.
+    /// The stored digests, as they accompany the entry out of the table. Reads no byte of key or
+    /// value.
     pub(crate) fn stored_protection(&self, width: Width) -> StoredProtection {
-        let digest = |which| self.node.stored_digest(width, which);
-        self.node.fixed.stripped(digest(0), digest(1), width)
+        let digests = [0, 1].map(|which| self.node.stored_digest(width, which));
+        self.node.fixed.outside(self.kind(), digests, width)
     }
 
     /// A digest of the entry, computed from its bytes as they are now.

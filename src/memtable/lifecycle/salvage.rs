@@ -240,7 +240,7 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
         copy.extend_from_slice(&word(copy.len())?.to_ne_bytes());
     }
     let key_part = key_part(&copy[key_at(view.width)..end]);
-    let digest = fixed.key_digest(key_part, lengths.kind());
+    let digest = fixed.key_digest(key_part);
     let width = view.width.bytes;
     (copy[HEADER..HEADER + width] == digest.to_le_bytes()[..width]).then_some(())
 }
