@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   adjacent    at -> next -> . -> . -> .               prefetch 2048 bytes ahead
-//!   elsewhere   leaf [ .. expected . . . . . far .. ]   the scan meets `expected`: prefetch the node of the slot after `far`
+//!   elsewhere   leaf [ .. expected . . . . . far .. ]   the scan meets `expected`: prefetch the nodes of the four slots after
+//!                                                       `far`, and expect the node four slots later
 //! ```
 //! No answer depends on what is read here.
 //!
@@ -25,8 +26,10 @@ const NEAR_UNITS: u32 = 128;
 const NEAR_AHEAD: usize = 2048;
 /// How many bytes ahead of its node a writer prefetches: a few entries.
 const WRITER_AHEAD: usize = 1024;
-/// How many named nodes the read-ahead is ahead in the directory.
-const AHEAD: i32 = 6;
+/// How many named nodes the read-ahead is ahead in the directory, at least.
+const AHEAD: u32 = 6;
+/// How many named nodes it prefetches at a time.
+const GROUP: u32 = 4;
 /// The read-ahead starts again after this many steps elsewhere without meeting `expected`: it has
 /// lost the scan, or the scan is a new one.
 const PATIENCE: u32 = 24;
@@ -131,42 +134,61 @@ impl<'a> Search<'a> {
     fn move_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         if node == read_ahead.expected {
             read_ahead.steps = 0;
-            (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, direction);
-            self.ask_further(read_ahead, direction);
+            self.ask_further(read_ahead, GROUP, direction);
+            (read_ahead.next, read_ahead.expected) =
+                self.named_after(read_ahead.next, GROUP, direction);
         } else {
             self.start_in_directory(read_ahead, node, direction);
         }
     }
 
-    /// Prefetches one more node.
+    /// Prefetches `count` more nodes.
     #[inline(always)]
-    fn ask_further(&self, read_ahead: &mut ReadAhead, direction: Direction) {
-        let (far, node) = self.named_after(read_ahead.far, direction);
+    fn ask_further(&self, read_ahead: &mut ReadAhead, count: u32, direction: Direction) {
+        let (directory, mut far) = (self.directory(), read_ahead.far);
+        for asked in 0..count {
+            let next = slot_after(far, 1, direction);
+            let node = directory.named(next);
+            if node == 0 {
+                read_ahead.far = far;
+                return self.ask_beside(read_ahead, count - asked, direction);
+            }
+            self.prefetch_entry(node);
+            far = next;
+        }
         read_ahead.far = far;
-        if node != 0 {
+    }
+
+    /// [`ask_further`](Self::ask_further), past the last slot of a leaf.
+    #[inline(never)]
+    fn ask_beside(self, read_ahead: &mut ReadAhead, count: u32, direction: Direction) {
+        for _ in 0..count {
+            let (far, node) = self.named_after(read_ahead.far, 1, direction);
+            read_ahead.far = far;
+            if node == 0 {
+                return;
+            }
             self.prefetch_entry(node);
         }
     }
 
-    /// The directory's slot after another one, and the node that it names; 0: none.
+    /// The directory's slot `by` slots after another one, and the node that it names; 0: none.
     #[inline(always)]
-    fn named_after(&self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
-        let next = LeafSlot {
-            slot: at.slot.wrapping_add_signed(direction.pick((-1, 1))),
-            ..at
-        };
+    fn named_after(&self, at: LeafSlot, by: u32, direction: Direction) -> (LeafSlot, u32) {
+        let next = slot_after(at, by, direction);
         match self.directory().named(next) {
-            0 => self.named_beside(at, direction),
+            0 => self.named_beside(at, by, direction),
             node => (next, node),
         }
     }
 
-    /// The slot after the last one of a leaf, and its node. Takes the search by value, so that the
+    /// [`named_after`](Self::named_after), in another leaf. Takes the search by value, so that the
     /// steps of scans keep it in registers.
     #[inline(never)]
-    fn named_beside(self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
+    fn named_beside(self, at: LeafSlot, by: u32, direction: Direction) -> (LeafSlot, u32) {
         let directory = self.directory();
-        let Some(next) = directory.moved(at, direction.pick((-1, 1))) else {
+        let by = by.cast_signed();
+        let Some(next) = directory.moved(at, direction.pick((-by, by))) else {
             return (LeafSlot::NONE, 0);
         };
         if next.leaf != at.leaf {
@@ -200,10 +222,8 @@ impl<'a> Search<'a> {
     fn start_at_place(&self, read_ahead: &mut ReadAhead, place: LeafSlot, direction: Direction) {
         read_ahead.steps = 0;
         read_ahead.far = place;
-        for _ in 0..AHEAD {
-            self.ask_further(read_ahead, direction);
-        }
-        (read_ahead.next, read_ahead.expected) = self.named_after(place, direction);
+        self.ask_further(read_ahead, AHEAD, direction);
+        (read_ahead.next, read_ahead.expected) = self.named_after(place, 1, direction);
     }
 
     /// Prefetches the lines that a writer fills a few entries after this unit.
@@ -213,4 +233,11 @@ impl<'a> Search<'a> {
             prefetch_lines(address.wrapping_add(WRITER_AHEAD), 3);
         }
     }
+}
+
+/// The slot `by` slots after another one in its leaf. There may be no such slot.
+#[inline(always)]
+fn slot_after(at: LeafSlot, by: u32, direction: Direction) -> LeafSlot {
+    let slot = direction.pick((at.slot.wrapping_sub(by), at.slot.wrapping_add(by)));
+    LeafSlot { slot, ..at }
 }
