@@ -22,6 +22,8 @@
     reason = "words are packed of 32-bit halves"
 )]
 
+use std::cmp::Ordering as Order;
+
 use crate::error::{Corruption, Place, Result};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{bytes_of, no_node};
@@ -38,10 +40,10 @@ impl EndKeys {
     /// The keys differ.
     pub(crate) const DIFFER: EndKeys = EndKeys(0x9a3c_65c5);
 
-    /// `DIFFER`, or `MAY_MATCH`.
+    /// What a comparison of both keys, or of their hashes, shows.
     #[inline(always)]
-    pub(crate) fn differ_if(differ: bool) -> EndKeys {
-        if differ {
+    pub(crate) fn of_order(order: Order) -> EndKeys {
+        if order.is_ne() {
             EndKeys::DIFFER
         } else {
             EndKeys::MAY_MATCH

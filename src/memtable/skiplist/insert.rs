@@ -368,7 +368,8 @@ impl<'a> Search<'a> {
             return [None; 2];
         }
         let succ_part = bracket.entry.map_or(0, |entry| entry.key_part());
-        [bracket.pred_part, succ_part].map(|part| Some(EndKeys::differ_if(part != fields.key_part)))
+        [bracket.pred_part, succ_part]
+            .map(|part| Some(EndKeys::of_order(part.cmp(&fields.key_part))))
     }
 
     #[inline(always)]

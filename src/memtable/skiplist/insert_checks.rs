@@ -33,7 +33,7 @@ pub(super) fn check_side(
     }
     let fits = |node: Node<'_>| {
         let keys = search.comparator.compare(node.key(), fields.key);
-        let ends = ends.unwrap_or(EndKeys::differ_if(keys.is_ne()));
+        let ends = ends.unwrap_or(EndKeys::of_order(keys));
         let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
         let fits = keys == expected
             || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected);

@@ -1,7 +1,8 @@
 //! Searches in a few hops on level 0: from a hint of the directory, or from a writer's last entry.
 //!
 //! ```text
-//!   start -> . -> . -> [pred | succ]     certified like the bracket of every search (SEARCH-1)
+//!   start -> . -> . -> [pred | succ]     certified like the bracket of every search (SEARCH-1);
+//!                              succ      alone, where its link proves it (SEARCH-3)
 //! ```
 //! Any thread; lock-free. Anything unusual is left to a search from the top.
 
