@@ -137,8 +137,8 @@ impl Core {
         visit(self.arena.control.words());
         if let Ok(secret) = self.arena.control.secret() {
             self.filters
-                .lines(secret)
-                .for_each(|(lines, salt)| visit(lines.control_words(salt)));
+                .parts(secret)
+                .for_each(|(parts, salt)| visit(parts.control_words(salt)));
             self.shards.each_control(secret, visit);
         }
     }
@@ -147,8 +147,8 @@ impl Core {
     /// no word is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
         self.arena.control.words().check()?;
-        let mut lines = self.filters.lines(self.arena.control.secret()?);
-        lines.try_for_each(|(lines, salt)| lines.control_words(salt).check())
+        let mut parts = self.filters.parts(self.arena.control.secret()?);
+        parts.try_for_each(|(parts, salt)| parts.control_words(salt).check())
     }
 
     /// Compares the sums of a full pass with the sums that the freeze sealed, and with the number
@@ -193,9 +193,10 @@ impl Core {
             .saturating_add(self.tombstones.freeze_bytes())
     }
 
-    /// Reserves `bytes` of the arena and room for `load` in the tombstone index, both or neither.
+    /// Reserves `bytes` of the arena, what filters take at the first write, and room for `load` in the tombstone index, both or neither.
     #[inline(always)]
     pub(crate) fn reserve(&self, inside: &mut Inside, bytes: u64, load: Load) -> Result<()> {
+        self.filters.begin(&self.arena)?;
         if load != Load::default() {
             self.tombstones
                 .reserve(&self.arena, &mut inside.index_room, load)?;

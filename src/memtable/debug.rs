@@ -77,7 +77,7 @@ shown! {
         "duplicates": options.duplicates,
         "key_len_max": options.key_len_max,
         "value_len_max": options.value_len_max,
-        "whole_key_filter": options.key_filter,
+        "whole_key_filter": options.key_filter(),
         "prefix_filter": options.prefix_filter.as_ref().map(|(_, share)| share),
         "directory": options.directory,
         "comparator": options.comparator.get().name(),

@@ -60,13 +60,25 @@ pub struct MemTableOptions {
     pub(crate) value_len_max: u64,
     pub(crate) seed: Option<u64>,
     /// The share of the write buffer that a filter of whole keys takes.
-    pub(crate) key_filter: Option<f64>,
+    pub(crate) key_filter_share: Option<f64>,
+    /// The bits for a key of a filter of whole keys that grows; 0 for no filter.
+    pub(crate) key_filter_bits: Option<u32>,
     /// The extractor of a filter of prefixes, and the share of the write buffer that it takes.
     pub(crate) prefix_filter: Option<(Arc<dyn PrefixExtractor>, f64)>,
     pub(crate) directory: Directory,
     pub(crate) comparator: KeyComparator,
     /// The recycler from which tables take large chunks of memory, and to which they return them.
     pub(crate) recycler: Weak<ArenaRecycler>,
+}
+
+/// The filter of whole keys of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum KeyFilter {
+    Off,
+    /// Of a fixed size: a share of the write buffer.
+    Share(f64),
+    /// Grows, with so many bits for a key.
+    Bits(u32),
 }
 
 /// The addressing limit: 2^32 units of 8 bytes.
@@ -84,7 +96,8 @@ impl Default for MemTableOptions {
             key_len_max: KEY_LEN_MAX,
             value_len_max: VALUE_LEN_MAX,
             seed: None,
-            key_filter: None,
+            key_filter_share: None,
+            key_filter_bits: None,
             prefix_filter: None,
             // This crate's own tests also run without a directory.
             directory: if cfg!(towers) {
@@ -160,7 +173,7 @@ impl MemTableOptions {
             self.comparator.key_order(),
             self.comparator.get().equality(),
         );
-        let has_filter = self.key_filter.is_some() || self.prefix_filter.is_some();
+        let has_filter = self.key_filter() != KeyFilter::Off || self.prefix_filter.is_some();
         let refused = if order == KeyOrder::Bytes && equality == KeyEquality::Custom {
             "a comparator in the order of bytes calls keys equal only if their bytes are"
         } else if order == KeyOrder::Custom && self.directory == Directory::On {
@@ -171,6 +184,15 @@ impl MemTableOptions {
             return Ok(());
         };
         Err(Error::InvalidArgument(refused.into()))
+    }
+
+    /// The filter of whole keys.
+    pub(crate) fn key_filter(&self) -> KeyFilter {
+        match (self.key_filter_share, self.key_filter_bits) {
+            (Some(share), _) => KeyFilter::Share(share),
+            (None, None | Some(0)) => KeyFilter::Off,
+            (None, Some(bits)) => KeyFilter::Bits(bits),
+        }
     }
 
     /// The bytes of a share of the write buffer.
@@ -438,7 +460,29 @@ impl MemTableOptionsBuilder {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn whole_key_filter(mut self, share: f64) -> Self {
-        self.options.key_filter = Some(share);
+        self.options.key_filter_share = Some(share);
+        self
+    }
+
+    /// Adds a filter of whole keys that grows with the table, with about this many bits for each
+    /// key (4 to 64, or 0 for no filter; default: no filter). It begins with some 1 KiB at the first
+    /// write, and takes eight times as much whenever it is full, so up to `bits` bytes a key right
+    /// then. Repeated writes of a key do not fill it. With 10 bits about 3 to 7 % of absent keys
+    /// pass. Memory that it takes counts in `used_bytes`; where the hard limit leaves none, it does
+    /// not grow, and more keys pass. Together with [`whole_key_filter`](Self::whole_key_filter) it
+    /// is `InvalidArgument`.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    /// let table = MemTable::new(MemTableOptions::builder().whole_key_filter_bits(10).build()?)?;
+    /// table.put(1, b"present", b"")?;
+    /// assert!(matches!(table.get(b"absent", 1)?, Lookup::NotFound));
+    /// let both = MemTableOptions::builder().whole_key_filter_bits(10).whole_key_filter(0.01);
+    /// assert!(both.build().is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn whole_key_filter_bits(mut self, bits: u32) -> Self {
+        self.options.key_filter_bits = Some(bits);
         self
     }
 
@@ -510,6 +554,7 @@ impl MemTableOptionsBuilder {
     /// - integrity options by `paranoid` and other ones by their own setters;
     /// - a hard limit below the write buffer size;
     /// - filter shares out of range, or of less than 184 bytes;
+    /// - bits of a filter out of range, or together with a share;
     /// - [`Directory::On`] with a comparator whose order is `Custom`;
     /// - filters with a comparator whose equality is `Custom`;
     /// - a comparator with the order of bytes whose equality is `Custom`.
@@ -532,13 +577,22 @@ impl MemTableOptionsBuilder {
         within("key_len_max", options.key_len_max, 1..=KEY_LEN_MAX)?;
         within("value_len_max", options.value_len_max, 0..=VALUE_LEN_MAX)?;
         let prefix_share = options.prefix_filter.as_ref().map(|(_, share)| *share);
-        for share in [options.key_filter, prefix_share].into_iter().flatten() {
+        for share in [options.key_filter_share, prefix_share].into_iter().flatten() {
             let bytes = options.bytes_of_share(share);
             if !(share > 0.0 && share <= FILTER_SHARE_MAX && bytes >= LINES_BYTES_MIN) {
                 return Err(Error::InvalidArgument(format!(
                     "a filter takes a share above 0 up to {FILTER_SHARE_MAX} and at least {LINES_BYTES_MIN} bytes, not {share} and {bytes}"
                 )));
             }
+        }
+        let bits = options.key_filter_bits.unwrap_or(0);
+        if bits > 0 && options.key_filter_share.is_some() {
+            return Err(Error::InvalidArgument(
+                "a filter of whole keys has a share or a number of bits".into(),
+            ));
+        }
+        if bits > 0 {
+            within("whole_key_filter_bits", bits.into(), 4..=64)?;
         }
         options.check_comparator()?;
         Ok(options)

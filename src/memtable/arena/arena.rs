@@ -261,6 +261,12 @@ impl Arena {
         self.carve(sub, units)
     }
 
+    /// Takes exactly `units`, and none from the sub-chunk of a writer.
+    pub(crate) fn carve_alone(&self, units: u64) -> Result<Reservation> {
+        let (start, units) = self.allocate(units, 0, 0, 0, self.control.shape()?.shift())?;
+        Ok(Reservation { start, units })
+    }
+
     /// Makes the sub-chunk hold at least `bytes`, or fails and takes nothing.
     pub(crate) fn reserve(&self, sub: &mut SubChunk, bytes: u64) -> Result<()> {
         let units = bytes.div_ceil(UNIT as u64);

@@ -103,8 +103,8 @@ impl<'t> FaultInjector<'t> {
         let view = core.arena.view()?;
         injector.list(&view, Head::Points, Part::Points)?;
         injector.list(&view, Head::Ranges, Part::Ranges)?;
-        for (lines, salt) in core.filters.lines(view.secret) {
-            let words = lines
+        for (parts, salt) in core.filters.parts(view.secret) {
+            let words = parts
                 .every_word(&view, salt)?
                 .into_iter()
                 .map(std::slice::from_ref);

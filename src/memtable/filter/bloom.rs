@@ -1,21 +1,22 @@
 //! A Bloom filter: for most keys that the table does not have, it says so after it has read one
-//! cache line and its control word.
+//! cache line and its control word in each of its parts.
 //!
 //! ```text
 //!   line   | w0 | w1 | w2 | w3 | w4 | w5 | w6 | w7 |     control word: in another cache line
 //!
-//!   hash --high bits--> line
+//!   hash --high bits--> line of a part
 //!   hash * odd --3 bits--> word of the line, --5 fields of 6 bits--> 5 bits of the word
 //! ```
 //! The Bloom filter is blocked, and its blocks are words. It hashes the key's digest part, which a
-//! write and a read compute in any case, so a key is hashed once.
+//! write computes in any case, so a write hashes a key once.
 //!
-//! * FILTER-1: a writer sets a key's bits before it publishes the key's node, and bits are never
-//!   cleared. So a reader that knows of an entry finds its bits.
+//! * FILTER-1: a writer sets a key's bits in a part before it publishes the key's node, and bits
+//!   are never cleared. So a reader that knows of an entry asks that part (PARTS-1) and finds its
+//!   bits.
 //!
-//! The answer "absent" needs a missing bit in a line whose control word agrees, or a group without
-//! any hash (LINES-3). So damage costs a search and hides no entry. "Absent" says nothing about
-//! range tombstones, so a read asks their index in any case.
+//! The answer "absent" needs, in every part, a missing bit in a line whose control word agrees, or
+//! a group without any hash (LINES-3). So damage costs a search and hides no entry. "Absent" says
+//! nothing about range tombstones, so a read asks their index in any case.
 //!
 //! Any thread; lock-free. Not promised: a rate of false positives beyond the intended load.
 
@@ -25,17 +26,22 @@ use crate::error::{Corruption, Result};
 use crate::integrity::control_word::Salt;
 use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::tag::Secret;
-use crate::memtable::arena::arena::{Arena, SubChunk, View};
-use crate::memtable::filter::checked_lines::{CheckedLines, LINE_WORDS, Line, group_of, lost};
+use crate::memtable::arena::arena::{Arena, View};
+use crate::memtable::filter::checked_lines::{LINE_WORDS, Line, Lines, group_of, lost};
+use crate::memtable::filter::parts::{Growth, Part, Parts};
 use crate::sync::Ordering;
 
 /// Number of bits that a key sets. All of them are in one word, so a write changes one word. At 16
-/// bits per key the filter passes 0.6 % of absent keys.
+/// bits per key one part passes 0.6 % of absent keys, at 10 bits 1.8 %.
 const PROBES: u32 = 5;
 /// Width of a bit's index in a word.
 const FIELD: u32 = 6;
 /// Width of a word's index in a line.
 const WORD_FIELD: u32 = 3;
+/// The share of a word's bits that a key sets: 5 of 64, less those that coincide.
+const ONES: f64 = 0.0757;
+/// Of so many new keys one is followed by a look at the newest part.
+const NEW_KEYS_OF_LOOK: u64 = 64;
 
 const _: () = assert!(1 << FIELD == u64::BITS && 1 << WORD_FIELD == LINE_WORDS);
 
@@ -47,14 +53,15 @@ pub(crate) const PREFIXES: usize = 1;
 /// A filter of keys or prefixes. `HOLDS` is [`KEYS`] or [`PREFIXES`], and both hashes and control
 /// words depend on it. It is a constant because damage could copy a field with the control words.
 pub(crate) struct Filter<const HOLDS: usize> {
-    pub(crate) lines: CheckedLines,
+    pub(crate) parts: Parts,
+    /// How the filter grows; `None` if its size is fixed.
+    growth: Option<Growth>,
 }
 
-/// The bits of a key in a filter.
+/// The bits of a key, in any part.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bits {
-    pub(crate) line: Line,
-    /// The hash that all of these are made of; its high bits name the group (LINES-3).
+pub(crate) struct Probe {
+    /// The hash that all of these are made of; its high bits name line and group.
     hash: u64,
     /// The place of the word in the line.
     place: usize,
@@ -62,12 +69,48 @@ pub(crate) struct Bits {
     mask: u64,
 }
 
+impl Probe {
+    /// The line of this key in a part.
+    #[inline(always)]
+    fn line(&self, lines: Lines) -> Line {
+        lines.pick(self.hash)
+    }
+}
+
+/// The bits of a key that a writer will announce.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    probe: Probe,
+    part: Part,
+}
+
+/// What an announcement changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// Bits of a key, after which the writer need not look whether the newest part is full.
+    Done,
+    /// The writer should look.
+    LookAfter,
+}
+
 impl<const HOLDS: usize> Filter<HOLDS> {
-    /// An empty filter of at most `bytes` bytes.
-    pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Self> {
+    /// An empty filter of `lines` lines.
+    pub(crate) fn fixed(arena: &Arena, lines: u64) -> Result<Self> {
+        let salt = Self::salt(arena.control.secret()?);
+        let parts = Parts::new(salt);
+        parts.make_single(arena, salt, lines)?;
         Ok(Filter {
-            lines: CheckedLines::carve(arena, sub, bytes, HOLDS as u64)?,
+            parts,
+            growth: None,
         })
+    }
+
+    /// A filter without parts. The first write makes the first one.
+    pub(crate) fn growing(secret: Secret, write_buffer: u64, bits: u64) -> Self {
+        Filter {
+            parts: Parts::new(Self::salt(secret)),
+            growth: Some(Growth::new(write_buffer, bits, ONES)),
+        }
     }
 
     /// The salt of the filter's control words.
@@ -76,70 +119,124 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         Salt::new(secret, HOLDS as u64)
     }
 
-    /// The bits of a key or prefix with this digest part. `None` if the control words are damaged.
+    /// The bits of a key or prefix with this digest part.
     #[inline(always)]
-    pub(crate) fn bits(&self, secret: Secret, key_part: u64) -> Option<Bits> {
+    pub(crate) fn probe(key_part: u64) -> Probe {
         const SALTS: [u64; 2] = [splitmix(201), splitmix(202)];
         const SPREAD: u64 = splitmix(203) | 1;
         let hash = mix(key_part, SALTS[HOLDS]);
-        let line = self.lines.pick(Self::salt(secret), hash)?;
         let fields = hash.wrapping_mul(SPREAD) >> (u64::BITS - WORD_FIELD - FIELD * PROBES);
         let mask = (0..PROBES).fold(0, |mask, probe| {
             mask | 1 << ((fields >> (FIELD * probe)) % 64)
         });
         let place = (fields >> (FIELD * PROBES)) as usize % LINE_WORDS;
-        Some(Bits {
-            line,
-            hash,
-            place,
-            mask,
+        Probe { hash, place, mask }
+    }
+
+    /// Makes part 0 of a filter that grows, unless it is made.
+    #[inline(always)]
+    pub(crate) fn begin(&self, arena: &Arena, secret: Secret) -> Result<()> {
+        let newest = self
+            .parts
+            .newest(arena, Self::salt(secret), self.growth.as_ref());
+        newest.map(drop)
+    }
+
+    /// Chooses the part in which a writer announces a key (PARTS-1), and prefetches its line.
+    #[inline(always)]
+    pub(crate) fn mark(&self, view: &View<'_>, key_part: u64) -> Result<Mark> {
+        let salt = Self::salt(view.secret);
+        let part = self
+            .parts
+            .newest(view.arena(), salt, self.growth.as_ref())?;
+        let probe = Self::probe(key_part);
+        probe.line(part.lines).prefetch(view);
+        Ok(Mark { probe, part })
+    }
+
+    /// The bits of a key or prefix in a filter that does not grow.
+    #[inline(always)]
+    pub(crate) fn mark_single(&self, view: &View<'_>, key_part: u64) -> Result<Mark, Corruption> {
+        Ok(Mark {
+            probe: Self::probe(key_part),
+            part: self.parts.single(Self::salt(view.secret))?,
         })
     }
 
     /// Adds a key or prefix (FILTER-1).
     #[inline(always)]
-    pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
-        let Bits {
-            line,
-            hash,
-            place,
-            mask,
-        } = self.bits(view.secret, key_part).ok_or_else(lost)?;
+    pub(crate) fn add(
+        &self,
+        view: &View<'_>,
+        Mark { probe, part }: &Mark,
+    ) -> Result<Announced, Corruption> {
+        let (line, Probe { hash, place, mask }) = (probe.line(part.lines), *probe);
         let word = line.word(view, place).ok_or_else(lost)?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if
         // another thread set the bit: a reader that sees the node sees what this load saw.
         if word.load(Ordering::Relaxed) & mask == mask {
-            return Ok(());
+            return Ok(Announced::Done);
         }
-        self.lines
-            .open(view, Self::salt(view.secret), group_of(hash))?;
+        self.parts
+            .open(view, Self::salt(view.secret), *part, group_of(hash))?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node.
         let found = word.fetch_or(mask, Ordering::Relaxed);
         line.account(view, place, found, found | mask)
-            .ok_or_else(lost)
+            .ok_or_else(lost)?;
+        let is_look = self.growth.is_some() && hash.is_multiple_of(NEW_KEYS_OF_LOOK);
+        Ok(if is_look {
+            Announced::LookAfter
+        } else {
+            Announced::Done
+        })
+    }
+
+    /// Makes the next part if the newest one is full. Called after an announcement that says so.
+    pub(crate) fn grow_if_full(&self, view: &View<'_>, mark: &Mark) {
+        if let Some(growth) = &self.growth {
+            let salt = Self::salt(view.secret);
+            self.parts
+                .grow_if_full(view, salt, growth, mark.probe.hash);
+        }
     }
 
     /// Whether no entry has the key or prefix with this digest part. `false` if the filter does not
     /// know.
     #[inline(always)]
     pub(crate) fn lacks(&self, view: &View<'_>, key_part: u64) -> bool {
-        self.bits(view.secret, key_part)
-            .is_some_and(|bits| self.misses(view, bits))
+        self.misses(view, Self::probe(key_part))
     }
 
-    /// Whether a bit is missing, so that no entry has the key. Reads the word, and if it lacks a
-    /// bit, the line and its control word.
+    /// The line in which a key most likely has its bits.
     #[inline(always)]
-    pub(crate) fn misses(
-        &self,
-        view: &View<'_>,
-        Bits {
-            line,
-            hash,
-            place,
-            mask,
-        }: Bits,
-    ) -> bool {
+    pub(crate) fn likely_line(&self, probe: &Probe) -> Line {
+        probe.line(self.parts.likely_lines())
+    }
+
+    /// Whether no part has all bits, so that no entry has the key. Most keys of the table have them
+    /// in the newest part: it is asked first, and its name verified only if a bit is missing.
+    #[inline(always)]
+    pub(crate) fn misses(&self, view: &View<'_>, probe: Probe) -> bool {
+        let word = self.likely_line(&probe).word(view, probe.place);
+        // ORDERING: Relaxed: "no" only means that the parts are asked.
+        let may_have =
+            word.is_some_and(|word| word.load(Ordering::Relaxed) & probe.mask == probe.mask);
+        !may_have && self.is_missing_everywhere(view, &probe)
+    }
+
+    /// Whether each part lacks a bit, in lines that verify.
+    #[inline(never)]
+    fn is_missing_everywhere(&self, view: &View<'_>, probe: &Probe) -> bool {
+        let salt = Self::salt(view.secret);
+        self.parts
+            .is_true_of_all(salt, |part| self.is_missing(view, salt, part, probe))
+    }
+
+    /// Whether a part lacks a bit. Reads the word, and if it lacks a bit, the line and its control
+    /// word.
+    #[inline(always)]
+    fn is_missing(&self, view: &View<'_>, salt: Salt, part: Part, probe: &Probe) -> bool {
+        let (line, Probe { hash, place, mask }) = (probe.line(part.lines), *probe);
         let Some(word) = line.word(view, place) else {
             return false;
         };
@@ -150,16 +247,8 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         }
         match line.read(view) {
             Some(words) => words[place] & mask != mask,
-            None => self.is_unused(view, hash),
+            None => self.parts.are_unused(salt, part.number, group_of(hash)),
         }
-    }
-
-    /// Whether the group of `hash` is unused (LINES-3).
-    #[cold]
-    #[inline(never)]
-    fn is_unused(&self, view: &View<'_>, hash: u64) -> bool {
-        self.lines
-            .is_unused(Self::salt(view.secret), group_of(hash))
     }
 }
 
@@ -170,8 +259,16 @@ mod tests {
     use crate::error::Place;
     use crate::integrity::digest::{Width, key_part};
 
+    /// Adds a key as a write does, and lets the filter grow.
+    fn add<const HOLDS: usize>(filter: &Filter<HOLDS>, view: &View<'_>, key: u64) {
+        let mark = filter.mark(view, key).unwrap();
+        if filter.add(view, &mark).unwrap() == Announced::LookAfter {
+            filter.grow_if_full(view, &mark);
+        }
+    }
+
     fn filter_in(arena: &Arena) -> Filter<KEYS> {
-        Filter::new(arena, &mut SubChunk::default(), 2000).unwrap()
+        Filter::fixed(arena, Lines::count_in(2000)).unwrap()
     }
 
     fn arena() -> Arena {
@@ -185,25 +282,22 @@ mod tests {
         let (filter, view) = (filter_in(&arena), arena.view().unwrap());
         let present: Vec<u64> = (0..200u64).map(|n| key_part(&n.to_be_bytes())).collect();
         for key in &present {
-            filter.add(&view, *key).unwrap();
+            add(&filter, &view, *key);
         }
         let scrub = || {
             let mut found = Vec::new();
             let salt = Filter::<KEYS>::salt(view.secret);
             filter
-                .lines
+                .parts
                 .scrub(&view, salt, &mut || (), &mut |damage| found.push(damage))
                 .unwrap();
             found
         };
         assert_eq!(scrub(), []);
-        let lines = filter
-            .lines
-            .count(Filter::<KEYS>::salt(view.secret))
-            .unwrap();
-        assert!((20..=2000 / 64).contains(&lines));
+        let parts = filter.parts.all(Filter::<KEYS>::salt(view.secret)).unwrap();
+        assert!(parts.len() == 1 && (20..=2000 / 64).contains(&parts[0].lines.count()));
         for place in filter
-            .lines
+            .parts
             .every_word(&view, Filter::<KEYS>::salt(view.secret))
             .unwrap()
         {
@@ -237,20 +331,20 @@ mod tests {
     /// from any other place. They hide no key, neither an earlier nor a later one (LINES-3).
     #[test]
     fn no_stretch_hides_a_key() {
-        let (arena, mut sub) = (arena(), SubChunk::default());
-        let keys = Filter::<KEYS>::new(&arena, &mut sub, 600).unwrap();
-        let prefixes = Filter::<PREFIXES>::new(&arena, &mut sub, 600).unwrap();
+        let arena = arena();
+        let keys = Filter::<KEYS>::fixed(&arena, Lines::count_in(600)).unwrap();
+        let prefixes = Filter::<PREFIXES>::fixed(&arena, Lines::count_in(600)).unwrap();
         let view = arena.view().unwrap();
         let part = |number: u64| key_part(&number.to_be_bytes());
-        (0..12).for_each(|number| keys.add(&view, part(number)).unwrap());
-        (0..3).for_each(|number| prefixes.add(&view, part(number)).unwrap());
+        (0..12).for_each(|number| add(&keys, &view, part(number)));
+        (0..3).for_each(|number| add(&prefixes, &view, part(number)));
         let mut words = keys
-            .lines
+            .parts
             .every_word(&view, Filter::<KEYS>::salt(view.secret))
             .unwrap();
         words.extend(
             prefixes
-                .lines
+                .parts
                 .every_word(&view, Filter::<PREFIXES>::salt(view.secret))
                 .unwrap(),
         );
@@ -294,7 +388,7 @@ mod tests {
         // Keys that are added to damaged lines open further groups.
         set(&vec![0; clean.len()]);
         for number in 12..200 {
-            keys.add(&view, part(number)).unwrap();
+            add(&keys, &view, part(number));
             assert!(
                 (0..=number).all(|number| !keys.lacks(&view, part(number))),
                 "{number}"
@@ -307,7 +401,7 @@ mod tests {
         let arena = arena();
         let (filter, view) = (filter_in(&arena), arena.view().unwrap());
         assert!(filter.lacks(&view, 1), "a table without entries");
-        filter.add(&view, 1).unwrap();
+        add(&filter, &view, 1);
         let absent = (2..10_000).filter(|key| filter.lacks(&view, *key));
         assert_eq!((filter.lacks(&view, 1), absent.count()), (false, 9_998));
     }

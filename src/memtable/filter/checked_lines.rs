@@ -1,5 +1,5 @@
-//! Cache lines of words, each with a control word in another cache line. A filter consists of such
-//! lines.
+//! Cache lines of words, each with a control word in another cache line. Parts of filters consist of
+//! such lines.
 //!
 //! ```text
 //!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | last | c0 .. c7 | c8 ..
@@ -7,7 +7,7 @@
 //!   control word   key ^ weight of each word of the line; the weight of 0 is 0
 //!   weight         a hash of the word, its place in the line, and the secret
 //!   key            made of the control word's place in the arena and the secret; never 0
-//!   group          one of 64 equal parts of all hashes; a word of the table's struct has its bit
+//!   group          one of 64 equal parts of all hashes; a word of the filter has its bit
 //! ```
 //! The lines take a stretch of the arena that no entry gets. The arena zeroes and commits it
 //! lazily, uses huge pages as it does for entries, and counts, bounds-checks and frees it.
@@ -23,21 +23,21 @@
 //!   group its key, once, and then sets the group's bit, which has a check. A group without its bit
 //!   is unused, and a line that was cleared after it was opened never agrees again.
 //!
-//! Any thread; lock-free, but for the 64 writes that open a group. Not promised: that a line agrees
+//! Any thread; lock-free, but for the writes that open groups. Not promised: that a line agrees
 //! while it is written; readers of that line search the list meanwhile.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::control_word::{ControlWords, Salt, Words};
+use crate::halves::{high, low, pair};
 use crate::integrity::hash::{fold, splitmix};
 use crate::integrity::tag::Secret;
-use crate::memtable::arena::arena::{Arena, SubChunk, View};
+use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::node::bytes_of;
 use crate::memtable::options::LINES_BYTES_MIN;
 use crate::prefetch::prefetch_read;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a line.
 pub(crate) const LINE_WORDS: usize = 8;
@@ -45,9 +45,9 @@ pub(crate) const LINE_WORDS: usize = 8;
 const UNITS: u32 = 8;
 const _: () = assert!(UNITS as usize == LINE_WORDS && UNIT == 8);
 /// Bytes of a line.
-const LINE_BYTES: u64 = (LINE_WORDS * UNIT) as u64;
+pub(crate) const LINE_BYTES: u64 = (LINE_WORDS * UNIT) as u64;
 /// Number of groups of hashes (LINES-3).
-const GROUPS: u64 = u64::BITS as u64;
+pub(crate) const GROUPS: u64 = u64::BITS as u64;
 // The smallest size that options accept holds one line at any alignment.
 const _: () = assert!(LINES_BYTES_MIN == PAD_MAX + (1 + 1) * LINE_BYTES);
 /// Most bytes of padding before line 0.
@@ -55,17 +55,14 @@ const PAD_MAX: u64 = LINE_BYTES - UNIT as u64;
 /// How often a scrub reads a line again that disagrees and whose difference changes.
 const WAITS_FOR_LINE: u32 = 3;
 
-/// Cache lines, each with a control word in another cache line.
-pub(crate) struct CheckedLines {
-    /// The first unit of line 0, the number of lines, and a bit for each open group.
-    place: ControlWords<3>,
-    /// A writer holds this lock while it opens a group.
-    opening: Mutex<()>,
+/// Adjacent lines, and after them their control words. One word names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lines {
+    /// The first unit of line 0.
+    first: u32,
+    /// Number of lines.
+    count: u32,
 }
-
-const START: usize = 0;
-const COUNT: usize = 1;
-const OPEN: usize = 2;
 
 /// The bit of a hash's group.
 #[inline(always)]
@@ -119,111 +116,109 @@ fn sum(secret: Secret, words: &[u64; LINE_WORDS]) -> u64 {
     sum
 }
 
-impl CheckedLines {
-    /// Takes at most `bytes` from the arena, padding included. All lines of one table have
-    /// different names.
-    pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64, name: u64) -> Result<Self> {
+impl Lines {
+    /// Number of lines that take at most `bytes`, with their control words and padding.
+    pub(crate) const fn count_in(bytes: u64) -> u64 {
         let room = (bytes - PAD_MAX) / LINE_BYTES;
         // Eight lines need one line of control words.
-        let count = room - room.div_ceil(LINE_WORDS as u64 + 1);
+        room - room.div_ceil(LINE_WORDS as u64 + 1)
+    }
+
+    /// Takes `count` lines and their control words from the arena. No group is open.
+    pub(crate) fn carve(arena: &Arena, count: u64) -> Result<Self> {
         let units = (count + control_lines(count)) * u64::from(UNITS) + PAD_MAX / UNIT as u64;
-        let reservation = arena.carve(sub, units)?;
+        let reservation = arena.carve_alone(units)?;
         let view = arena.view()?;
         let (address, _) = view.locate(reservation.start()).ok_or_else(lost)?;
         let pad = address.wrapping_neg() % (LINE_WORDS * UNIT) / UNIT;
-        let pad = u32::try_from(pad).map_err(|_| lost())?;
-        let salt = Salt::new(view.secret, name);
-        let place = ControlWords::new(salt);
-        place.set(salt, START, u64::from(reservation.start() + pad));
-        place.set(salt, COUNT, count);
-        Ok(CheckedLines {
-            place,
-            opening: Mutex::new(()),
+        let narrow = |number: u64| u32::try_from(number).map_err(|_| lost());
+        Ok(Lines {
+            first: narrow(u64::from(reservation.start()) + pad as u64)?,
+            count: narrow(count)?,
         })
     }
 
-    /// Opens a group unless it is open. A writer calls this before it writes a hash of the group
-    /// (LINES-3).
+    /// The word that names these lines; never 0.
+    pub(crate) const fn word(self) -> u64 {
+        pair(self.count, self.first)
+    }
+
+    /// The lines that a word names. A damaged word names any lines; the arena checks their bounds.
     #[inline(always)]
-    pub(crate) fn open(&self, view: &View<'_>, salt: Salt, group: u64) -> Result<(), Corruption> {
-        let (open, mismatch) = self.place.get_with_mismatch(salt, OPEN);
-        if mismatch == 0 && open & group != 0 {
-            Ok(())
-        } else {
-            self.open_more(view, salt, group)
+    pub(crate) const fn of_word(word: u64) -> Lines {
+        Lines {
+            first: low(word),
+            count: high(word),
         }
     }
 
-    #[cold]
-    fn open_more(&self, view: &View<'_>, salt: Salt, group: u64) -> Result<(), Corruption> {
-        let _opening = self.opening.lock();
-        let (open, count) = (self.place.get(salt, OPEN)?, self.count(salt)?);
-        if open & group != 0 {
-            return Ok(());
-        }
-        let number = u64::from(group.trailing_zeros());
+    /// Gives the lines of a group their keys, except those that an open group has too (LINES-3).
+    /// The caller then sets the group's bit.
+    pub(crate) fn give_keys(
+        self,
+        view: &View<'_>,
+        open: u64,
+        group: u64,
+    ) -> Result<(), Corruption> {
+        let (number, count) = (u64::from(group.trailing_zeros()), self.count());
         let (first, last) = (number * count / GROUPS, ((number + 1) * count - 1) / GROUPS);
         for index in first..=last {
             // The first and the last line may belong to an open group too.
             if first < index && index < last || groups_of_line(index, count) & open == 0 {
-                let line = self.line(salt, index)?;
-                // ORDERING: Relaxed: published by the bit of the group.
-                view.word(line.control)
-                    .ok_or_else(lost)?
-                    .fetch_xor(line.key(view), Ordering::Relaxed);
+                self.line(index).give_key(view)?;
             }
         }
-        self.place.set(salt, OPEN, open | group);
         Ok(())
     }
 
-    /// Whether no hash of these groups was ever written (LINES-3). Asked about lines that do not
-    /// agree.
-    pub(crate) fn is_unused(&self, salt: Salt, group: u64) -> bool {
-        self.place
-            .get(salt, OPEN)
-            .is_ok_and(|open| open & group == 0)
+    /// Gives every line its key, before any group is open. The caller then sets all bits.
+    pub(crate) fn give_all_keys(self, view: &View<'_>) -> Result<(), Corruption> {
+        (0..self.count()).try_for_each(|index| self.line(index).give_key(view))
     }
 
-    /// The line of a hash, chosen by its high bits. `None` if the control words of start and count
-    /// are damaged, or were made with another salt; the caller then searches the list.
+    /// The index of the line of a hash: the high bits choose it.
     #[inline(always)]
-    pub(crate) fn pick(&self, salt: Salt, hash: u64) -> Option<Line> {
-        let ([start, count], mismatch) = self.place.get_all(salt, [START, COUNT]);
-        let index = ((u128::from(hash) * u128::from(count)) >> 64) as u64;
-        line_at(start, count, index).filter(|_| mismatch == 0 && start != 0 && count != 0)
+    pub(crate) const fn index_of(self, hash: u64) -> u64 {
+        ((hash as u128 * self.count as u128) >> 64) as u64
+    }
+
+    /// The line of a hash.
+    #[inline(always)]
+    pub(crate) const fn pick(self, hash: u64) -> Line {
+        self.line(self.index_of(hash))
     }
 
     /// Number of lines.
-    pub(crate) fn count(&self, salt: Salt) -> Result<u64, Corruption> {
-        self.place.get(salt, COUNT)
+    pub(crate) fn count(self) -> u64 {
+        u64::from(self.count)
     }
 
-    /// Line `index`, counted from 0.
-    pub(crate) fn line(&self, salt: Salt, index: u64) -> Result<Line, Corruption> {
-        line_at(self.place.get(salt, START)?, self.count(salt)?, index).ok_or_else(lost)
-    }
-
-    /// The control words: start and count of the lines, and the open groups.
-    pub(crate) fn control_words(&self, salt: Salt) -> Words<'_> {
-        self.place.words(salt)
+    /// Line `index`, counted from 0. The lines may be damaged, so the arithmetic wraps; the arena
+    /// checks the bounds.
+    #[expect(clippy::cast_possible_truncation, reason = "it wraps")]
+    #[inline(always)]
+    pub(crate) const fn line(self, index: u64) -> Line {
+        let controls = self.first.wrapping_add(self.count.wrapping_mul(UNITS));
+        Line {
+            first: self.first.wrapping_add((index as u32).wrapping_mul(UNITS)),
+            control: controls.wrapping_add(index as u32),
+        }
     }
 
     /// Verifies each line, and reports a control word that disagrees. A line disagrees while a
     /// writer is between its two steps (LINES-1), so the scrub waits for the writers at work.
-    /// O(lines).
+    /// `are_unused` says whether none of these groups is open. O(lines).
     pub(crate) fn scrub(
-        &self,
+        self,
         view: &View<'_>,
-        salt: Salt,
+        are_unused: &dyn Fn(u64) -> bool,
         wait_out_writers: &mut dyn FnMut(),
         report: &mut dyn FnMut(Corruption),
     ) -> Result<(), Corruption> {
-        let count = self.count(salt)?;
+        let count = self.count();
         for index in 0..count {
-            let line = self.line(salt, index)?;
-            let unused =
-                || self.is_unused(salt, groups_of_line(index, count)) && line.is_clear(view);
+            let line = self.line(index);
+            let unused = || are_unused(groups_of_line(index, count)) && line.is_clear(view);
             let difference = || line.damage(view).filter(|_| !unused());
             let mut found = difference();
             for _ in 0..WAITS_FOR_LINE {
@@ -240,7 +235,7 @@ impl CheckedLines {
         }
         // The last line of control words has some that belong to no line.
         for index in count..control_lines(count) * LINE_WORDS as u64 {
-            let control = self.line(salt, index)?.control;
+            let control = self.line(index).control;
             // ORDERING: Relaxed: no thread writes there.
             let found = view.word(control).ok_or_else(lost)?.load(Ordering::Relaxed);
             if found != 0 {
@@ -258,22 +253,17 @@ impl CheckedLines {
     /// Every word, line by line, and then every control word, for tests and the fault injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn every_word<'a>(
-        &self,
+        self,
         view: &View<'a>,
-        salt: Salt,
     ) -> Result<Vec<&'a AtomicU64>, Corruption> {
-        let (count, mut words) = (self.count(salt)?, Vec::new());
+        let (count, mut words) = (self.count(), Vec::new());
         for index in 0..count {
-            let line = self.line(salt, index)?;
             for place in 0..LINE_WORDS {
-                words.push(line.word(view, place).ok_or_else(lost)?);
+                words.push(self.line(index).word(view, place).ok_or_else(lost)?);
             }
         }
         for index in 0..control_lines(count) * LINE_WORDS as u64 {
-            words.push(
-                view.word(self.line(salt, index)?.control)
-                    .ok_or_else(lost)?,
-            );
+            words.push(view.word(self.line(index).control).ok_or_else(lost)?);
         }
         Ok(words)
     }
@@ -282,19 +272,6 @@ impl CheckedLines {
 /// Number of lines that the control words of `count` lines take.
 const fn control_lines(count: u64) -> u64 {
     count.div_ceil(LINE_WORDS as u64)
-}
-
-/// Line `index`. Start and count may be damaged, so the arithmetic wraps; the arena checks the
-/// bounds.
-#[inline(always)]
-fn line_at(start: u64, count: u64, index: u64) -> Option<Line> {
-    let first = start.wrapping_add(index.wrapping_mul(u64::from(UNITS)));
-    let controls = start.wrapping_add(count.wrapping_mul(u64::from(UNITS)));
-    let control = controls.wrapping_add(index);
-    Some(Line {
-        first: u32::try_from(first).ok()?,
-        control: u32::try_from(control).ok()?,
-    })
 }
 
 impl Line {
@@ -345,6 +322,15 @@ impl Line {
     #[inline(always)]
     fn key(self, view: &View<'_>) -> u64 {
         view.secret.mask ^ u64::from(self.control)
+    }
+
+    /// Adds the key to the control word, once.
+    fn give_key(self, view: &View<'_>) -> Result<(), Corruption> {
+        // ORDERING: Relaxed: published by the bit of the group, or with the part.
+        view.word(self.control)
+            .ok_or_else(lost)?
+            .fetch_xor(self.key(view), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether the words and the control word are 0.
@@ -433,11 +419,6 @@ mod tests {
     const LINE_COUNT: usize = 9;
     const LINES: u64 = LINE_COUNT as u64;
     const STEPS: u64 = 240;
-    const NAME: u64 = 5;
-
-    fn salt(view: &View<'_>) -> Salt {
-        Salt::new(view.secret, NAME)
-    }
 
     fn arena(seed: u64) -> Arena {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(seed));
@@ -446,7 +427,7 @@ mod tests {
 
     /// Lines, and every value that each of their cache lines had after an atomic step.
     struct Life<'a> {
-        lines: CheckedLines,
+        lines: Lines,
         view: View<'a>,
         /// The cache lines of words, and then those of control words.
         stretches: Vec<Vec<&'a AtomicU64>>,
@@ -457,13 +438,17 @@ mod tests {
         fn new(arena: &'a Arena) -> Self {
             let bytes = PAD_MAX + (LINES + control_lines(LINES)) * LINE_BYTES;
             let (lines, view) = (
-                CheckedLines::carve(arena, &mut SubChunk::default(), bytes, NAME).unwrap(),
+                Lines::carve(arena, Lines::count_in(bytes)).unwrap(),
                 arena.view().unwrap(),
             );
-            assert_eq!(lines.count(salt(&view)), Ok(LINES));
-            (0..GROUPS).for_each(|group| lines.open(&view, salt(&view), 1 << group).unwrap());
+            assert_eq!(lines.count(), LINES);
+            let open = |open: u64, group: u64| {
+                lines.give_keys(&view, open, 1 << group).unwrap();
+                open | 1 << group
+            };
+            (0..GROUPS).fold(0, open);
             let mut stretches: Vec<Vec<&AtomicU64>> = Vec::new();
-            for word in lines.every_word(&view, salt(&view)).unwrap() {
+            for word in lines.every_word(&view).unwrap() {
                 let line = |word: &AtomicU64| std::ptr::from_ref(word).addr() / 64;
                 match stretches
                     .last_mut()
@@ -500,7 +485,7 @@ mod tests {
         /// Changes a word: replaces it at an even place, and adds a bit at an odd place.
         fn change(&mut self, random: u64) {
             let (line, place) = (
-                self.lines.line(salt(&self.view), random % LINES).unwrap(),
+                self.lines.line(random % LINES),
                 (random >> 8) as usize % LINE_WORDS,
             );
             let (from, to) = step(line.word(&self.view, place).unwrap(), place, random);
@@ -511,7 +496,7 @@ mod tests {
 
         /// Writes one word and its account, and does not record them in the history.
         fn write(&self, line: u64, place: usize, random: u64) {
-            let line = self.lines.line(salt(&self.view), line).unwrap();
+            let line = self.lines.line(line);
             let (from, to) = step(line.word(&self.view, place).unwrap(), place, random);
             line.account(&self.view, place, from, to).unwrap();
         }
@@ -519,7 +504,7 @@ mod tests {
         /// Whether the control word of each line agrees.
         fn believed(&self) -> Vec<bool> {
             let believed = |index| {
-                let line = self.lines.line(salt(&self.view), index).unwrap();
+                let line = self.lines.line(index);
                 // ORDERING: Relaxed: one thread.
                 line.read(&self.view).is_some()
             };
@@ -530,7 +515,7 @@ mod tests {
             let mut found = 0;
             let mut report = |_| found += 1;
             self.lines
-                .scrub(&self.view, salt(&self.view), &mut || (), &mut report)
+                .scrub(&self.view, &|_| false, &mut || (), &mut report)
                 .unwrap();
             found
         }

@@ -1,7 +1,7 @@
-//! The filters of a table: of whole keys, of prefixes, both, or none. They are made once, empty. A
-//! writer adds a key before it publishes the entry, and a reader asks before it searches.
+//! The filters of a table: of whole keys, of prefixes, both, or none. A writer adds a key before it
+//! publishes the entry, and a reader asks before it searches.
 //!
-//! Any thread; lock-free.
+//! Any thread; lock-free, but for what `parts.rs` says of a first or next part.
 
 #![forbid(unsafe_code)]
 
@@ -11,11 +11,12 @@ use crate::error::{Corruption, Result};
 use crate::integrity::control_word::Salt;
 use crate::integrity::digest::key_part;
 use crate::integrity::tag::Secret;
-use crate::memtable::arena::arena::{Arena, SubChunk, View};
+use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::extractor::PrefixExtractor;
-use crate::memtable::filter::bloom::{Bits, Filter, KEYS, PREFIXES};
-use crate::memtable::filter::checked_lines::CheckedLines;
-use crate::memtable::options::MemTableOptions;
+use crate::memtable::filter::bloom::{Announced, Filter, KEYS, Mark, PREFIXES, Probe};
+use crate::memtable::filter::checked_lines::{Line, Lines};
+use crate::memtable::filter::parts::Parts;
+use crate::memtable::options::{KeyFilter, MemTableOptions};
 
 /// The filters of a table.
 #[derive(Default)]
@@ -27,12 +28,17 @@ pub(crate) struct Filters {
 impl Filters {
     /// Makes the filters that the options name, empty.
     pub(crate) fn make(&mut self, options: &MemTableOptions, arena: &Arena) -> Result<()> {
-        let mut sub = SubChunk::default();
-        if let Some(share) = options.key_filter {
-            self.keys = Some(Filter::new(arena, &mut sub, options.bytes_of_share(share))?);
-        }
+        let lines = |share| Lines::count_in(options.bytes_of_share(share));
+        self.keys = match options.key_filter() {
+            KeyFilter::Off => None,
+            KeyFilter::Share(share) => Some(Filter::fixed(arena, lines(share))?),
+            KeyFilter::Bits(bits) => {
+                let secret = arena.control.secret()?;
+                Some(Filter::growing(secret, options.write_buffer_size, bits.into()))
+            }
+        };
         if let Some((extractor, share)) = &options.prefix_filter {
-            let filter = Filter::new(arena, &mut sub, options.bytes_of_share(*share))?;
+            let filter = Filter::fixed(arena, lines(*share))?;
             self.prefixes = Some((filter, Arc::clone(extractor)));
         }
         Ok(())
@@ -43,67 +49,91 @@ impl Filters {
         self.keys.is_some() || self.prefixes.is_some()
     }
 
-    /// Prefetches the line of a key in the filter of whole keys, before the key is added. The line
-    /// follows from the key's digest part.
-    #[inline(never)]
-    pub(crate) fn prefetch(&self, view: &View<'_>, key_part: u64) {
-        if let Some(bits) = self
-            .keys
-            .as_ref()
-            .and_then(|filter| filter.bits(view.secret, key_part))
-        {
-            bits.line.prefetch(view);
+    /// Takes what the first write takes from the arena, so that a write into reserved space takes
+    /// no more than that.
+    pub(crate) fn begin(&self, arena: &Arena) -> Result<()> {
+        match &self.keys {
+            Some(filter) => filter.begin(arena, arena.control.secret()?),
+            None => Ok(()),
         }
     }
 
-    /// Adds the key and the prefix of a node that is not published yet (FILTER-1). `hash` is the
-    /// key's digest part.
+    /// Chooses the bits of a key in the filter of whole keys, and prefetches their line. They
+    /// follow from the key's digest part.
+    #[inline(never)]
+    pub(crate) fn mark(&self, view: &View<'_>, key_part: u64) -> Result<Option<Mark>> {
+        match &self.keys {
+            Some(filter) => filter.mark(view, key_part).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds the key and the prefix of a node that is not published yet (FILTER-1). `mark` is what
+    /// [`mark`](Self::mark) returned for the key.
     #[inline(never)]
     pub(crate) fn announce(
         &self,
         view: &View<'_>,
         key: &[u8],
-        hash: u64,
-    ) -> Result<(), Corruption> {
-        if let Some(filter) = &self.keys {
-            filter.add(view, hash)?;
+        mark: Option<&Mark>,
+    ) -> Result<Announced, Corruption> {
+        let mut announced = Announced::Done;
+        if let (Some(filter), Some(mark)) = (&self.keys, mark) {
+            announced = filter.add(view, mark)?;
         }
-        if let Some((filter, extractor)) = &self.prefixes
-            && let Some(prefix) = extractor.prefix(key)
-        {
-            filter.add(view, key_part(prefix))?;
+        if let Some((filter, extractor)) = &self.prefixes {
+            announce_prefix(view, filter, &**extractor, key)?;
         }
-        Ok(())
+        Ok(announced)
+    }
+
+    /// Makes the next part of the filter of whole keys if its newest one is full. Called outside
+    /// of the announcement, because it takes memory.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn grow_if_full(&self, view: &View<'_>, mark: Option<&Mark>) {
+        if let (Some(filter), Some(mark)) = (&self.keys, mark) {
+            filter.grow_if_full(view, mark);
+        }
     }
 
     /// The bits of this key in the filter that point reads use: the filter of whole keys, or else
     /// the prefix filter.
     #[inline(always)]
-    pub(crate) fn bits(&self, secret: Secret, key: &[u8]) -> Option<Bits> {
-        if let Some(filter) = &self.keys {
-            return filter.bits(secret, key_part(key));
+    pub(crate) fn probe(&self, key: &[u8]) -> Option<Probe> {
+        if self.keys.is_some() {
+            return Some(Filter::<KEYS>::probe(key_part(key)));
         }
-        let (filter, extractor) = self.prefixes.as_ref()?;
-        filter.bits(secret, key_part(extractor.prefix(key)?))
+        let (_, extractor) = self.prefixes.as_ref()?;
+        Some(Filter::<PREFIXES>::probe(key_part(extractor.prefix(key)?)))
+    }
+
+    /// The line that most likely has these bits, in the filter that point reads use.
+    #[inline(always)]
+    pub(crate) fn likely_line(&self, probe: &Probe) -> Option<Line> {
+        match (&self.keys, &self.prefixes) {
+            (Some(filter), _) => Some(filter.likely_line(probe)),
+            (None, Some((filter, _))) => Some(filter.likely_line(probe)),
+            (None, None) => None,
+        }
     }
 
     /// Whether no entry has this key, according to the filter that point reads use.
     #[inline(always)]
     pub(crate) fn lacks(&self, view: &View<'_>, key: &[u8]) -> bool {
-        self.bits(view.secret, key)
-            .is_some_and(|bits| self.are_missing(view, bits))
+        self.probe(key)
+            .is_some_and(|probe| self.are_missing(view, probe))
     }
 
-    /// Whether the filter that point reads use lacks one of these bits, so that no entry has the
-    /// key.
+    /// Whether the filter that point reads use lacks these bits, so that no entry has the key.
     #[inline(always)]
-    pub(crate) fn are_missing(&self, view: &View<'_>, bits: Bits) -> bool {
+    pub(crate) fn are_missing(&self, view: &View<'_>, probe: Probe) -> bool {
         match &self.keys {
-            Some(filter) => filter.misses(view, bits),
+            Some(filter) => filter.misses(view, probe),
             None => self
                 .prefixes
                 .as_ref()
-                .is_some_and(|(filter, _)| filter.misses(view, bits)),
+                .is_some_and(|(filter, _)| filter.misses(view, probe)),
         }
     }
 
@@ -116,15 +146,30 @@ impl Filters {
         prefix.is_some_and(|prefix| filter.lacks(view, key_part(prefix)))
     }
 
-    /// The lines of each filter, and the salt of their control words.
-    pub(crate) fn lines(&self, secret: Secret) -> impl Iterator<Item = (&CheckedLines, Salt)> {
+    /// The parts of each filter, and the salt of their control words.
+    pub(crate) fn parts(&self, secret: Secret) -> impl Iterator<Item = (&Parts, Salt)> {
         let keys = self
             .keys
             .iter()
-            .map(move |filter| (&filter.lines, Filter::<KEYS>::salt(secret)));
+            .map(move |filter| (&filter.parts, Filter::<KEYS>::salt(secret)));
         let prefixes = self.prefixes.iter();
         keys.chain(
-            prefixes.map(move |(filter, _)| (&filter.lines, Filter::<PREFIXES>::salt(secret))),
+            prefixes.map(move |(filter, _)| (&filter.parts, Filter::<PREFIXES>::salt(secret))),
         )
     }
+}
+
+/// Adds the prefix of a key, if the key is inside the extractor's domain.
+#[inline(never)]
+fn announce_prefix(
+    view: &View<'_>,
+    filter: &Filter<PREFIXES>,
+    extractor: &dyn PrefixExtractor,
+    key: &[u8],
+) -> Result<(), Corruption> {
+    if let Some(prefix) = extractor.prefix(key) {
+        let mark = filter.mark_single(view, key_part(prefix))?;
+        filter.add(view, &mark)?;
+    }
+    Ok(())
 }

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod checked_lines;
+pub(crate) mod parts;
 pub(crate) mod bloom;
 pub(crate) mod filters;

@@ -207,8 +207,8 @@ impl<'a> Scrub<'a> {
             let (wait, find) = (&mut || core.shards.wait_out_writers(), &mut |found| {
                 self.find(found)
             });
-            let mut lines = core.filters.lines(view.secret);
-            lines.try_for_each(|(lines, salt)| lines.scrub(&view, salt, wait, find))
+            let mut parts = core.filters.parts(view.secret);
+            parts.try_for_each(|(parts, salt)| parts.scrub(&view, salt, wait, find))
         });
         ended.err().into_iter().for_each(|found| self.find(found));
     }

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
-use crate::memtable::filter::bloom::Bits;
+use crate::memtable::filter::bloom::Probe;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, answer, deletion, deletion_by, get};
 use crate::memtable::skiplist::find_many::find_many;
 use crate::memtable::skiplist::search::Search;
@@ -39,14 +39,15 @@ enum Stage<'a> {
 
 /// Asks the filter about each key: prefetches all lines first, and then reads them.
 fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [Stage<'_>]) {
-    let mut group: [Option<Bits>; GROUP] = [None; GROUP];
-    for (key, bits) in keys.iter().zip(&mut group) {
-        *bits = core.filters.bits(search.view.secret, key);
-        bits.iter()
-            .for_each(|bits| bits.line.prefetch(&search.view));
+    let mut group: [Option<Probe>; GROUP] = [None; GROUP];
+    for (key, probe) in keys.iter().zip(&mut group) {
+        *probe = core.filters.probe(key);
+        let line = probe.as_ref().and_then(|probe| core.filters.likely_line(probe));
+        line.into_iter()
+            .for_each(|line| line.prefetch(&search.view));
     }
-    for (stage, bits) in stages.iter_mut().zip(group) {
-        if bits.is_some_and(|bits| core.filters.are_missing(&search.view, bits)) {
+    for (stage, probe) in stages.iter_mut().zip(group) {
+        if probe.is_some_and(|probe| core.filters.are_missing(&search.view, probe)) {
             *stage = Stage::Done(None);
         }
     }

@@ -21,6 +21,7 @@ use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::batch::admit::{Limits, admit_lengths};
 use crate::memtable::core::Core;
+use crate::memtable::filter::bloom::{Announced, Mark};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::shards::totals::Totals;
 use crate::memtable::shards::writer_shard::{Entered, WriterShard};
@@ -119,9 +120,7 @@ fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<I
         return apply_range(core, entered, write);
     }
     let search = core.point_search()?;
-    if core.filters.has_filters() {
-        core.filters.prefetch(&search.view, write.key_part);
-    }
+    let mark = mark(core, &search.view, write)?;
     let inserter = &mut entered.inside.inserter;
     // These two calls do what `find` does, without one more copy of its result.
     let target = search.target(write);
@@ -129,19 +128,31 @@ fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<I
         Some(bracket) => bracket,
         None => inserter.bracket_elsewhere(&search, &target)?,
     };
-    apply_point(core, entered, &search, write, &bracket)
+    apply_point(core, entered, &search, write, mark.as_ref(), &bracket)
 }
 
-/// Inserts a point entry between the two nodes of a certified bracket.
+/// The bits of an entry's key in the filter of whole keys; their line is prefetched.
+#[inline(always)]
+pub(crate) fn mark(core: &Core, view: &View<'_>, write: &Fields<'_>) -> Result<Option<Mark>> {
+    if core.filters.has_filters() {
+        core.filters.mark(view, write.key_part)
+    } else {
+        Ok(None)
+    }
+}
+
+/// Inserts a point entry between the two nodes of a certified bracket. `mark` has its bits.
 #[inline(always)]
 pub(crate) fn apply_point<'a>(
     core: &Core,
     entered: &mut Entered<'_>,
     search: &Search<'a>,
     write: &Fields<'_>,
+    mark: Option<&Mark>,
     bracket: &Bracket<'a>,
 ) -> Result<Inserted> {
-    let announce = || announce(core, &search.view, write);
+    let mut announced = Announced::Done;
+    let announce = || announce(core, &search.view, write, mark, &mut announced);
     let inserter = &mut entered.inside.inserter;
     let quick = core
         .points
@@ -153,7 +164,9 @@ pub(crate) fn apply_point<'a>(
         ..
     } = match quick {
         Quick::Placed(placement) => placement,
-        Quick::Not(space) => return apply_point_any(core, entered, search, write, space),
+        Quick::Not(space) => {
+            return apply_point_any(core, entered, search, write, mark, space);
+        }
     };
     entered.learn(&core.shards.watches);
     entered.count(
@@ -163,6 +176,9 @@ pub(crate) fn apply_point<'a>(
     entered.note_point(&search.view, &core.comparator, write.key, write.sequence);
     core.points
         .link_tower(search, &mut entered.inside.inserter, write, tower);
+    if announced == Announced::LookAfter {
+        core.filters.grow_if_full(&search.view, mark);
+    }
     Ok(Inserted {
         bytes,
         displaced: None,
@@ -171,9 +187,15 @@ pub(crate) fn apply_point<'a>(
 
 /// Adds an entry to the filters before it is published.
 #[inline(always)]
-fn announce(core: &Core, view: &View<'_>, write: &Fields<'_>) -> Result<(), Corruption> {
+fn announce(
+    core: &Core,
+    view: &View<'_>,
+    write: &Fields<'_>,
+    mark: Option<&Mark>,
+    announced: &mut Announced,
+) -> Result<(), Corruption> {
     if core.filters.has_filters() {
-        core.filters.announce(view, write.key, write.key_part)?;
+        *announced = core.filters.announce(view, write.key, mark)?;
     }
     Ok(())
 }
@@ -185,9 +207,11 @@ fn apply_point_any(
     entered: &mut Entered<'_>,
     search: &Search<'_>,
     write: &Fields<'_>,
+    mark: Option<&Mark>,
     space: Option<NodeSpace>,
 ) -> Result<Inserted> {
-    announce(core, &search.view, write)?;
+    let mut announced = Announced::Done;
+    announce(core, &search.view, write, mark, &mut announced)?;
     let inserter = &mut entered.inside.inserter;
     let placement =
         core.points
@@ -197,6 +221,9 @@ fn apply_point_any(
     entered.note_point(&search.view, &core.comparator, write.key, write.sequence);
     core.points
         .link_tower(search, &mut entered.inside.inserter, write, placement.tower);
+    if announced == Announced::LookAfter {
+        core.filters.grow_if_full(&search.view, mark);
+    }
     Ok(inserted)
 }
 

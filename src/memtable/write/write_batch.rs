@@ -33,7 +33,9 @@ use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::{Splice, Trail};
-use crate::memtable::write::insert::{Inserted, apply_any, apply_point, apply_range, enter};
+use crate::memtable::write::insert::{
+    Inserted, apply_any, apply_point, apply_range, enter, mark,
+};
 use crate::memtable::write::read_batch::{Take, Writes, check_read, load, miscounted, read_batch};
 use crate::tombstone::capacity::Load;
 
@@ -232,7 +234,8 @@ pub(crate) fn apply_batch(
     }
 }
 
-/// How far ahead of the entry that is being linked the filter's lines are prefetched, in entries.
+/// How far ahead of the entry that is being linked the bits in the filter are chosen and their lines
+/// prefetched, in entries.
 const AHEAD: usize = 2;
 
 /// Links the entries one after the other, and calls `linked` for each.
@@ -254,12 +257,16 @@ fn link_batch<'a>(
         pred_part: 0,
     };
     let mut last = None;
+    // The bits of this write and of the next ones.
+    let mut marks = [None; AHEAD + 1];
+    for (place, write) in writes.iter().take(AHEAD).enumerate() {
+        marks[place] = mark(core, &points.view, write)?;
+    }
     for (place, write) in writes.iter().enumerate() {
-        if core.filters.has_filters()
-            && let Some(later) = writes.get(place + AHEAD)
-        {
-            core.filters.prefetch(&points.view, later.key_part);
-        }
+        marks[(place + AHEAD) % marks.len()] = match writes.get(place + AHEAD) {
+            Some(later) => mark(core, &points.view, later)?,
+            None => None,
+        };
         let way = ways.found.get(place).and_then(Option::as_ref);
         if Head::Ranges.holds(write.kind) {
             if let Some((way, _)) = way {
@@ -277,7 +284,8 @@ fn link_batch<'a>(
         } else {
             bracket = arrive(&points, inserter, write, way)?;
         }
-        linked(&apply_point(core, entered, &points, write, &bracket)?);
+        let mark = marks[place % marks.len()].as_ref();
+        linked(&apply_point(core, entered, &points, write, mark, &bracket)?);
         (bracket.pred, bracket.pred_part) = (entered.inside.inserter.last(), write.key_part);
         // A node with a caller's digest was read back when it was encoded; another one is verified.
         let verifies = || points.view.try_open(bracket.pred)?.try_verify(&points.view);
