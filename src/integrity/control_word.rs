@@ -16,8 +16,8 @@
 //!
 //! * a writer shard's largest number, and what the shard knows of watched range tombstones: a
 //!   reader then assumes the largest number;
-//! * the groups of hashes that a filter has used, which one writer at a time changes: a reader then
-//!   asks the list.
+//! * the newest part of a filter, and the groups of hashes that a part has used, which one writer at
+//!   a time changes: a reader then asks the list.
 //!
 //! A value and its check never share a cache line. A line that went back to what it held before (a
 //! store that never reached memory) therefore disagrees with the other line.
@@ -99,7 +99,8 @@ impl<const N: usize> ControlWords<N> {
     /// A word, whatever its check says.
     #[inline(always)]
     pub(crate) fn unchecked(&self, index: usize) -> u64 {
-        // ORDERING: Relaxed: the word was set before the words were shared, and never after.
+        // ORDERING: Relaxed: a word that was set before the words were shared and never after, or a
+        // hint.
         self.values.0[index].load(Ordering::Relaxed)
     }
 

@@ -325,3 +325,42 @@ fn loom_the_filter_hides_no_entry_that_a_scan_finds() {
         reader.join().unwrap();
     });
 }
+
+/// A filter grows beside a writer that announces in the part before, one that announces in the new
+/// part, and a reader that knows of their entries. Fails for the planted bug
+/// `part_replaces_the_one_before`.
+#[test]
+fn loom_a_filter_that_grows_hides_no_entry() {
+    model::check(|| {
+        let options = MemTableOptions::builder()
+            .write_buffer_size(1 << 12)
+            .seed(1)
+            .whole_key_filter_bits(64);
+        let table = MemTable::new(options.build().unwrap()).unwrap();
+        table.put(1, b"a", b"v").unwrap();
+        let (early, late, reading) = (table.clone(), table.clone(), table);
+        let early = spawn(move || early.put(2, b"b", b"v").map(drop).unwrap());
+        let late = spawn(move || {
+            late.core.filters.grow(&late.core.arena);
+            late.put(3, b"c", b"v").map(drop).unwrap();
+        });
+        let reader = spawn(move || {
+            let mut cursor = reading.cursor();
+            let mut entry = cursor.first().unwrap();
+            let mut known = Vec::new();
+            while let Some(found) = entry {
+                known.push(found.user_key().to_vec());
+                entry = cursor.next().unwrap();
+            }
+            for key in known {
+                assert!(
+                    matches!(reading.get(&key, 9).unwrap(), Lookup::Value(_)),
+                    "the filter hides an entry"
+                );
+            }
+        });
+        early.join().unwrap();
+        late.join().unwrap();
+        reader.join().unwrap();
+    });
+}

@@ -577,7 +577,10 @@ impl MemTableOptionsBuilder {
         within("key_len_max", options.key_len_max, 1..=KEY_LEN_MAX)?;
         within("value_len_max", options.value_len_max, 0..=VALUE_LEN_MAX)?;
         let prefix_share = options.prefix_filter.as_ref().map(|(_, share)| *share);
-        for share in [options.key_filter_share, prefix_share].into_iter().flatten() {
+        for share in [options.key_filter_share, prefix_share]
+            .into_iter()
+            .flatten()
+        {
             let bytes = options.bytes_of_share(share);
             if !(share > 0.0 && share <= FILTER_SHARE_MAX && bytes >= LINES_BYTES_MIN) {
                 return Err(Error::InvalidArgument(format!(

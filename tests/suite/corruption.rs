@@ -131,6 +131,29 @@ fn every_bit_of_filters_and_index() {
     }
 }
 
+/// Words of both parts of a filter that grew.
+#[test]
+fn every_bit_of_a_filter_that_grew() {
+    let seed = seed_or(29);
+    let _watchdog = Watchdog::new("corruption::every_bit_of_a_filter_that_grew", seed);
+    let model = Model::new(shape_with(Accelerators::Growing, Seek::Bracket, 200, 5));
+    let map = map(&model).accelerators_only();
+    // The words of 8 lines and of 64, and their control words.
+    assert_eq!(map.bits, (8 + 1 + 64 + 8) * 512);
+    let stride = if cfg!(debug_assertions) { 1201 } else { 7 };
+    for bit in (seed % stride..map.bits).step_by(stride as usize) {
+        let (area, kind, verdict) = run_case(&model, case(bit), |injector, _| {
+            (map.flip_nth(injector, bit), plan::Kind::Flip)
+        })
+        .unwrap();
+        accept(bit, seed, area, kind, &verdict);
+        assert!(
+            verdict.answering.is_empty() && verdict.detected,
+            "bit {bit}: {verdict:?}"
+        );
+    }
+}
+
 /// No answer rests on the directory, and a scrub finds the damage that matters to its searches.
 #[test]
 fn every_bit_of_the_directory() {
@@ -162,9 +185,15 @@ fn random_faults_in_filters_and_index() {
         Accelerators::Filters,
         Accelerators::Prefixes,
         Accelerators::Directory,
+        Accelerators::Growing,
     ];
     for accelerators in kinds {
-        let model = Model::new(shape_with(accelerators, Seek::Bracket, 64, 5));
+        let entries = if accelerators == Accelerators::Growing {
+            200
+        } else {
+            64
+        };
+        let model = Model::new(shape_with(accelerators, Seek::Bracket, entries, 5));
         let mut map = map(&model);
         let areas = map.areas.clone();
         map.cells
@@ -410,7 +439,8 @@ fn undamaged_tables_are_silent() {
             Accelerators::Filters,
             Accelerators::Prefixes,
             Accelerators::Directory,
-        ][seed as usize % 4];
+            Accelerators::Growing,
+        ][seed as usize % 5];
         for seek in [Seek::Bracket, Seek::EveryNode] {
             let model = Model::new(shape_with(accelerators, seek, 100, seed));
             let area = map(&model).areas[0].0;

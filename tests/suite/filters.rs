@@ -31,7 +31,7 @@ fn key(random: &mut Random, letters: u64) -> Vec<u8> {
         .collect()
 }
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 10] = [
     "neither",
     "keys",
     "fixed prefix",
@@ -40,6 +40,8 @@ const NAMES: [&str; 8] = [
     "keys and prefix",
     "directory",
     "keys and directory",
+    "keys that grow",
+    "keys that grow and prefix",
 ];
 
 fn configured(name: &str) -> MemTableOptionsBuilder {
@@ -52,6 +54,11 @@ fn configured(name: &str) -> MemTableOptionsBuilder {
         "custom prefix" => builder.prefix_filter(UpToC, 0.01),
         "keys and prefix" => builder.whole_key_filter(0.05).prefix_filter(UpToC, 0.02),
         "directory" => builder.directory(Directory::On),
+        "keys that grow" => builder.whole_key_filter_bits(10),
+        "keys that grow and prefix" => builder
+            .write_buffer_size(10 << 10)
+            .whole_key_filter_bits(64)
+            .prefix_filter(UpToC, 0.05),
         "keys and directory" => builder.whole_key_filter(0.02).directory(Directory::On),
         _ => panic!("no configuration {name}"),
     }
@@ -307,6 +314,105 @@ fn shares_out_of_range_are_refused() {
             .build()
     };
     assert!(tiny(183.0).is_err() && tiny(184.0).is_ok() && tiny(185.0).is_ok());
+}
+
+#[test]
+fn bits_out_of_range_and_beside_a_share_are_refused() {
+    let builder = MemTableOptions::builder;
+    let is_refused =
+        |builder: MemTableOptionsBuilder| matches!(builder.build(), Err(Error::InvalidArgument(_)));
+    for (bits, refused) in [(0, false), (3, true), (4, false), (64, false), (65, true)] {
+        let built = builder().whole_key_filter_bits(bits);
+        assert_eq!(is_refused(built), refused, "{bits}");
+    }
+    let share = || builder().whole_key_filter(0.01);
+    assert!(is_refused(share().whole_key_filter_bits(10)));
+    assert!(!is_refused(share().whole_key_filter_bits(0)));
+}
+
+/// A filter that grows takes nothing before the first write, and about as many bits a key as the
+/// option says; it never takes more than the hard limit leaves, and no key is lost where it cannot
+/// grow.
+#[test]
+fn a_filter_that_grows_takes_memory_with_the_keys() {
+    let key = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes();
+    let fill = |buffer: u64, bits, limit: u64, keys: u64| {
+        let options = MemTableOptions::builder()
+            .write_buffer_size(buffer)
+            .hard_limit(limit)
+            .whole_key_filter_bits(bits);
+        let table = MemTable::new(options.build().unwrap()).unwrap();
+        let empty = table.used_bytes();
+        let mut written = 0;
+        while written < keys && table.put(written, key(written), b"value").is_ok() {
+            written += 1;
+        }
+        for number in 0..written {
+            let found = table.get(key(number), u64::MAX).unwrap();
+            assert!(matches!(found, Lookup::Value(_)), "{number} of {written}");
+            let found = table.multi_get(&[key(number)], u64::MAX).remove(0).unwrap();
+            assert!(matches!(found, Lookup::Value(_)), "{number} of {written}");
+        }
+        assert!(table.scrub(|_| {}).findings.is_empty());
+        (empty, table.used_bytes(), written)
+    };
+    // 15 lines, 120 and 960.
+    let [plain, grown] = [0, 10].map(|bits| fill(1 << 20, bits, 64 << 20, 12_000));
+    assert_eq!((plain.0, plain.2), (grown.0, 12_000));
+    let bits = (grown.1 - plain.1) * 8 / 12_000;
+    assert!((45..=60).contains(&bits), "{bits} bits a key");
+    for limit in (64..90).step_by(2) {
+        let (_, used, written) = fill(64 << 10, 10, limit << 10, 3000);
+        assert!(
+            used <= limit << 10 | 4095 && written > 400,
+            "{used} {limit} {written}"
+        );
+    }
+}
+
+/// Several writers make a filter grow. No reader misses a key that it knows of.
+#[test]
+fn writers_that_meet_make_a_filter_grow() {
+    const EACH: u64 = if cfg!(debug_assertions) { 1500 } else { 6000 };
+    let options = MemTableOptions::builder().write_buffer_size(256 << 10);
+    let table = MemTable::new(options.whole_key_filter_bits(12).build().unwrap()).unwrap();
+    let key = |writer: u64, number: u64| (number << 8 | writer).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let written: [std::sync::atomic::AtomicU64; 3] = Default::default();
+    std::thread::scope(|threads| {
+        for writer in 0..3 {
+            let (table, written) = (&table, &written[writer as usize]);
+            threads.spawn(move || {
+                for number in 0..EACH {
+                    let key = key(writer, number).to_be_bytes();
+                    table.put(number * 3 + writer, key, b"v").unwrap();
+                    written.store(number + 1, std::sync::atomic::Ordering::Release);
+                }
+            });
+        }
+        threads.spawn(|| {
+            let mut random = Random(5);
+            for _ in 0..EACH * 3 {
+                let writer = random.below(3);
+                let known = written[writer as usize].load(std::sync::atomic::Ordering::Acquire);
+                if known > 0 {
+                    let key = key(writer, random.below(known)).to_be_bytes();
+                    assert!(matches!(
+                        table.get(key, u64::MAX).unwrap(),
+                        Lookup::Value(_)
+                    ));
+                }
+            }
+        });
+    });
+    for (writer, number) in (0..3).flat_map(|writer| (0..EACH).map(move |number| (writer, number)))
+    {
+        let key = key(writer, number).to_be_bytes();
+        assert!(matches!(
+            table.get(key, u64::MAX).unwrap(),
+            Lookup::Value(_)
+        ));
+    }
+    assert!(table.scrub(|_| {}).findings.is_empty());
 }
 
 #[test]

@@ -137,6 +137,7 @@ fn stretches_up_to_a_page_are_noticed_or_harmless() {
         for (accelerators, frozen) in [
             (Accelerators::All, Frozen::After),
             (Accelerators::Filters, Frozen::Before),
+            (Accelerators::Growing, Frozen::After),
         ] {
             let size = Size {
                 buffer,

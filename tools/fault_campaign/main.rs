@@ -362,6 +362,7 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
                 Accelerators::Filters,
                 Accelerators::Prefixes,
                 Accelerators::Directory,
+                Accelerators::Growing,
             ],
         ),
     };

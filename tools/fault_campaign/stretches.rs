@@ -102,6 +102,7 @@ pub(crate) fn plans(options: &Options) -> Vec<(Plan, Setting)> {
         Accelerators::All,
         Accelerators::Filters,
         Accelerators::Prefixes,
+        Accelerators::Growing,
     ];
     let tables = (kinds.len() * options.on_seek.len() * 2) as u64;
     let mut plans = Vec::new();

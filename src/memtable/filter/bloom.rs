@@ -82,6 +82,7 @@ impl Probe {
 pub(crate) struct Mark {
     probe: Probe,
     part: Part,
+    line: Line,
 }
 
 /// What an announcement changed.
@@ -149,18 +150,23 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         let part = self
             .parts
             .newest(view.arena(), salt, self.growth.as_ref())?;
-        let probe = Self::probe(key_part);
-        probe.line(part.lines).prefetch(view);
-        Ok(Mark { probe, part })
+        let mark = Self::mark_in(part, key_part);
+        mark.line.prefetch(view);
+        Ok(mark)
     }
 
     /// The bits of a key or prefix in a filter that does not grow.
     #[inline(always)]
     pub(crate) fn mark_single(&self, view: &View<'_>, key_part: u64) -> Result<Mark, Corruption> {
-        Ok(Mark {
-            probe: Self::probe(key_part),
-            part: self.parts.single(Self::salt(view.secret))?,
-        })
+        let part = self.parts.known_newest(Self::salt(view.secret))?;
+        Ok(Self::mark_in(part, key_part))
+    }
+
+    #[inline(always)]
+    fn mark_in(part: Part, key_part: u64) -> Mark {
+        let probe = Self::probe(key_part);
+        let line = probe.line(part.lines);
+        Mark { probe, part, line }
     }
 
     /// Adds a key or prefix (FILTER-1).
@@ -168,9 +174,9 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     pub(crate) fn add(
         &self,
         view: &View<'_>,
-        Mark { probe, part }: &Mark,
+        Mark { probe, part, line }: &Mark,
     ) -> Result<Announced, Corruption> {
-        let (line, Probe { hash, place, mask }) = (probe.line(part.lines), *probe);
+        let Probe { hash, place, mask } = *probe;
         let word = line.word(view, place).ok_or_else(lost)?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if
         // another thread set the bit: a reader that sees the node sees what this load saw.
@@ -178,7 +184,7 @@ impl<const HOLDS: usize> Filter<HOLDS> {
             return Ok(Announced::Done);
         }
         self.parts
-            .open(view, Self::salt(view.secret), *part, group_of(hash))?;
+            .open(view, Self::salt(view.secret), part, group_of(hash))?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node.
         let found = word.fetch_or(mask, Ordering::Relaxed);
         line.account(view, place, found, found | mask)
@@ -195,8 +201,16 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     pub(crate) fn grow_if_full(&self, view: &View<'_>, mark: &Mark) {
         if let Some(growth) = &self.growth {
             let salt = Self::salt(view.secret);
-            self.parts
-                .grow_if_full(view, salt, growth, mark.probe.hash);
+            self.parts.grow_if_full(view, salt, growth, mark.probe.hash);
+        }
+    }
+
+    /// Makes the next part.
+    #[cfg(any(loom, test))]
+    pub(crate) fn grow(&self, arena: &Arena, secret: Secret) {
+        let salt = Self::salt(secret);
+        if let (Some(growth), Ok(newest)) = (&self.growth, self.parts.known_newest(salt)) {
+            self.parts.grow(arena, salt, growth, newest.number + 1);
         }
     }
 
@@ -207,48 +221,39 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         self.misses(view, Self::probe(key_part))
     }
 
-    /// The line in which a key most likely has its bits.
+    /// The line of a key in the newest part.
     #[inline(always)]
     pub(crate) fn likely_line(&self, probe: &Probe) -> Line {
-        probe.line(self.parts.likely_lines())
+        probe.line(self.parts.likely_newest())
     }
 
-    /// Whether no part has all bits, so that no entry has the key. Most keys of the table have them
-    /// in the newest part: it is asked first, and its name verified only if a bit is missing.
+    /// Whether no part has all bits, so that no entry has the key. It first looks at words alone:
+    /// a part that may have the key ends the question without any check.
     #[inline(always)]
     pub(crate) fn misses(&self, view: &View<'_>, probe: Probe) -> bool {
-        let word = self.likely_line(&probe).word(view, probe.place);
-        // ORDERING: Relaxed: "no" only means that the parts are asked.
-        let may_have =
-            word.is_some_and(|word| word.load(Ordering::Relaxed) & probe.mask == probe.mask);
-        !may_have && self.is_missing_everywhere(view, &probe)
+        let has_bits = |lines| {
+            let word = probe.line(lines).word(view, probe.place);
+            // ORDERING: Relaxed: "no" only means that the parts are asked, with all checks.
+            word.is_some_and(|word| word.load(Ordering::Relaxed) & probe.mask == probe.mask)
+        };
+        !self.parts.is_likely_true_of_one(has_bits) && self.misses_everywhere(view.arena(), probe)
     }
 
-    /// Whether each part lacks a bit, in lines that verify.
+    /// Whether each part lacks a bit, in a line that verifies. It makes its own view, so that
+    /// callers keep theirs in registers.
     #[inline(never)]
-    fn is_missing_everywhere(&self, view: &View<'_>, probe: &Probe) -> bool {
-        let salt = Self::salt(view.secret);
-        self.parts
-            .is_true_of_all(salt, |part| self.is_missing(view, salt, part, probe))
-    }
-
-    /// Whether a part lacks a bit. Reads the word, and if it lacks a bit, the line and its control
-    /// word.
-    #[inline(always)]
-    fn is_missing(&self, view: &View<'_>, salt: Salt, part: Part, probe: &Probe) -> bool {
-        let (line, Probe { hash, place, mask }) = (probe.line(part.lines), *probe);
-        let Some(word) = line.word(view, place) else {
+    fn misses_everywhere(&self, arena: &Arena, probe: Probe) -> bool {
+        let Ok(view) = arena.view() else {
             return false;
         };
-        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication; see
-        // `Filter::add`.
-        if word.load(Ordering::Relaxed) & mask == mask {
-            return false;
-        }
-        match line.read(view) {
-            Some(words) => words[place] & mask != mask,
-            None => self.parts.are_unused(salt, part.number, group_of(hash)),
-        }
+        let salt = Self::salt(view.secret);
+        self.parts.is_true_of_all(salt, |Part { number, lines }| {
+            // A reader that knows of an entry reads after its publication; see `add`.
+            match probe.line(lines).read(&view) {
+                Some(words) => words[probe.place] & probe.mask != probe.mask,
+                None => self.parts.are_unused(salt, number, group_of(probe.hash)),
+            }
+        })
     }
 }
 
@@ -394,6 +399,168 @@ mod tests {
                 "{number}"
             );
         }
+    }
+
+    /// A filter of two parts: 8 lines, and 64. Both have keys.
+    fn grown(arena: &Arena) -> (Filter<KEYS>, Vec<u64>) {
+        let view = arena.view().unwrap();
+        let filter = Filter::growing(view.secret, 10 << 10, 64);
+        let salt = Filter::<KEYS>::salt(view.secret);
+        let keys = (0..120u64).map(|n| key_part(&n.to_be_bytes()));
+        let keys: Vec<u64> = keys.collect();
+        keys[..60].iter().for_each(|key| add(&filter, &view, *key));
+        filter.grow(arena, view.secret);
+        keys[60..].iter().for_each(|key| add(&filter, &view, *key));
+        assert_eq!(filter.parts.all(salt).unwrap().len(), 2);
+        (filter, keys)
+    }
+
+    /// Words of lines and control words of both parts are flipped, cleared, filled and copied from
+    /// each other, and control words go back to earlier values (PARTS-2).
+    #[test]
+    #[cfg_attr(miri, ignore = "many keys")]
+    fn damage_to_a_part_hides_no_key_of_any_part() {
+        let arena = arena();
+        let (filter, keys) = grown(&arena);
+        let view = arena.view().unwrap();
+        let salt = Filter::<KEYS>::salt(view.secret);
+        let mut words = filter.parts.every_word(&view, salt).unwrap();
+        let lines = words.len();
+        words.extend(
+            filter
+                .parts
+                .control_words(salt)
+                .runs()
+                .into_iter()
+                .flatten(),
+        );
+        // ORDERING: Relaxed: one thread.
+        let clean: Vec<u64> = words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
+        let hidden = || keys.iter().filter(|key| filter.lacks(&view, **key)).count();
+        assert_eq!(hidden(), 0);
+        let judge = |from: usize, len: usize, to: &dyn Fn(usize) -> u64| {
+            // ORDERING: Relaxed: one thread.
+            (from..from + len).for_each(|at| words[at].store(to(at), Ordering::Relaxed));
+            assert_eq!(hidden(), 0, "{len} words from {from} of {lines}");
+            // ORDERING: Relaxed: one thread.
+            (from..from + len).for_each(|at| words[at].store(clean[at], Ordering::Relaxed));
+        };
+        for at in 0..words.len() {
+            let bits = if at < lines { 17 } else { 1 };
+            (0..64)
+                .step_by(bits)
+                .for_each(|bit| judge(at, 1, &|at| clean[at] ^ 1 << bit));
+            judge(at, 1, &|_| 0);
+            judge(at, 1, &|_| u64::MAX);
+        }
+        // Stretches, of one part and of both, and of control words.
+        for (from, len) in [(0, 64), (0, 73), (64, 9), (72, 512), (0, lines), (30, 90)] {
+            judge(from, len, &|_| 0);
+            judge(from, len, &|_| u64::MAX);
+            for source in (0..lines - len + 1).step_by(if cfg!(debug_assertions) { 37 } else { 1 })
+            {
+                judge(from, len, &|at| clean[source + at - from]);
+            }
+        }
+        let control = words.len() - lines;
+        for (from, len) in
+            (0..control).flat_map(|from| (1..=control - from).map(move |n| (from, n)))
+        {
+            judge(lines + from, len, &|_| 0);
+            judge(lines + from, len, &|at| {
+                clean[lines + (at + 1 - lines) % control]
+            });
+        }
+    }
+
+    /// Every control word goes back to each value that it had while the filter grew.
+    #[test]
+    #[cfg_attr(miri, ignore = "many keys")]
+    fn a_control_word_that_goes_back_hides_no_key() {
+        let arena = arena();
+        let view = arena.view().unwrap();
+        let salt = Filter::<KEYS>::salt(view.secret);
+        let filter = Filter::<KEYS>::growing(view.secret, 100 << 10, 64);
+        let mut history: Vec<Vec<u64>> = Vec::new();
+        let words = || {
+            let runs = filter.parts.control_words(salt).runs();
+            runs.into_iter().flatten().collect::<Vec<_>>()
+        };
+        let keys: Vec<u64> = (0..900u64).map(|n| key_part(&n.to_be_bytes())).collect();
+        for (number, key) in keys.iter().enumerate() {
+            // ORDERING: Relaxed: one thread.
+            let now: Vec<u64> = words().iter().map(|w| w.load(Ordering::Relaxed)).collect();
+            if history.last() != Some(&now) {
+                history.push(now);
+            }
+            add(&filter, &view, *key);
+            if number.is_multiple_of(300) {
+                filter.grow(&arena, view.secret);
+            }
+        }
+        assert!(filter.parts.all(salt).unwrap().len() == 3 && history.len() > 20);
+        for (at, word) in words().into_iter().enumerate() {
+            // ORDERING: Relaxed: one thread.
+            let clean = word.load(Ordering::Relaxed);
+            for old in &history {
+                // ORDERING: Relaxed: one thread.
+                word.store(old[at], Ordering::Relaxed);
+                assert!(keys.iter().all(|key| !filter.lacks(&view, *key)), "{at}");
+            }
+            // ORDERING: Relaxed: one thread.
+            word.store(clean, Ordering::Relaxed);
+        }
+    }
+
+    /// A filter has about as many bits for each key as it should, and passes few absent keys,
+    /// whatever the number of keys. Keys that are written again do not make it grow.
+    #[test]
+    #[cfg_attr(miri, ignore = "many keys")]
+    fn a_filter_grows_with_its_keys() {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(7));
+        let arena = Arena::new(64 << 20, 1 << 30, width, secret);
+        let view = arena.view().unwrap();
+        let salt = Filter::<KEYS>::salt(view.secret);
+        let filter = Filter::<KEYS>::growing(view.secret, 64 << 20, 10);
+        assert!(!filter.lacks(&view, 1) && filter.parts.all(salt).unwrap().is_empty());
+        let part = |n: u64| key_part(&n.to_be_bytes());
+        let most = if cfg!(debug_assertions) {
+            10_000
+        } else {
+            200_000
+        };
+        for number in 0..most {
+            add(&filter, &view, part(number));
+            add(&filter, &view, part(number / 2));
+            assert!(!filter.lacks(&view, part(number)));
+            if (number + 1).is_power_of_two() && number > 200 {
+                let parts = filter.parts.all(salt).unwrap();
+                let lines: u64 = parts.iter().map(|part| part.lines.count()).sum();
+                let bits = lines * 512 / (number + 1);
+                assert!(
+                    (9..=100).contains(&bits),
+                    "{bits} bits a key, {number} keys"
+                );
+                let asked = 1 << 40..(1 << 40) + 5000;
+                let passed = asked.filter(|n| !filter.lacks(&view, part(*n))).count();
+                assert!(passed < 400, "{passed} of 5000, {number} keys");
+            }
+        }
+        assert!((0..most).all(|number| !filter.lacks(&view, part(number))));
+    }
+
+    /// An arena without room for the next part: the filter is used on.
+    #[test]
+    fn a_filter_without_room_stays_as_it_is() {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(7));
+        let arena = Arena::new(64 << 10, 5 << 10, width, secret);
+        let view = arena.view().unwrap();
+        let filter = Filter::<KEYS>::growing(view.secret, 64 << 10, 10);
+        let keys: Vec<u64> = (0..3000u64).map(|n| key_part(&n.to_be_bytes())).collect();
+        keys.iter().for_each(|key| add(&filter, &view, *key));
+        let salt = Filter::<KEYS>::salt(view.secret);
+        assert_eq!(filter.parts.all(salt).unwrap().len(), 1);
+        assert!(keys.iter().all(|key| !filter.lacks(&view, *key)));
     }
 
     #[test]

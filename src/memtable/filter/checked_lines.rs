@@ -252,10 +252,7 @@ impl Lines {
 
     /// Every word, line by line, and then every control word, for tests and the fault injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
-    pub(crate) fn every_word<'a>(
-        self,
-        view: &View<'a>,
-    ) -> Result<Vec<&'a AtomicU64>, Corruption> {
+    pub(crate) fn every_word<'a>(self, view: &View<'a>) -> Result<Vec<&'a AtomicU64>, Corruption> {
         let (count, mut words) = (self.count(), Vec::new());
         for index in 0..count {
             for place in 0..LINE_WORDS {

@@ -34,7 +34,11 @@ impl Filters {
             KeyFilter::Share(share) => Some(Filter::fixed(arena, lines(share))?),
             KeyFilter::Bits(bits) => {
                 let secret = arena.control.secret()?;
-                Some(Filter::growing(secret, options.write_buffer_size, bits.into()))
+                Some(Filter::growing(
+                    secret,
+                    options.write_buffer_size,
+                    bits.into(),
+                ))
             }
         };
         if let Some((extractor, share)) = &options.prefix_filter {
@@ -94,6 +98,15 @@ impl Filters {
     pub(crate) fn grow_if_full(&self, view: &View<'_>, mark: Option<&Mark>) {
         if let (Some(filter), Some(mark)) = (&self.keys, mark) {
             filter.grow_if_full(view, mark);
+        }
+    }
+
+    /// Makes the next part of the filter of whole keys, for a model.
+    #[cfg(loom)]
+    pub(crate) fn grow(&self, arena: &Arena) {
+        let secret = arena.control.secret();
+        if let (Some(filter), Ok(secret)) = (&self.keys, secret) {
+            filter.grow(arena, secret);
         }
     }
 

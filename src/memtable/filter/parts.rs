@@ -28,14 +28,20 @@ use crate::error::{Corruption, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::filter::checked_lines::{GROUPS, LINE_BYTES, LINE_WORDS, Lines, lost};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{Mutex, Ordering};
 
 /// The largest number of parts: enough for the largest write buffer.
 pub(crate) const PARTS_MAX: usize = 8;
 /// A part has 2^GROWTH times as many lines as the one before.
+#[cfg(not(loom))]
 const GROWTH: u32 = 3;
-/// The first part has fewer lines than this, and at least an eighth of it.
-const FIRST_LINES: u64 = 8 << GROWTH;
+#[cfg(loom)]
+const GROWTH: u32 = 1;
+/// The fewest lines of the first part; the most are 2^GROWTH times as many.
+#[cfg(not(loom))]
+const FIRST_LINES: u64 = 8;
+#[cfg(loom)]
+const FIRST_LINES: u64 = 1;
 /// Bytes of the write buffer for which the last part but one has bits for a key.
 const BYTES_OF_KEY: u64 = 160;
 /// All groups of a part with at most so many lines are opened when it is made.
@@ -114,7 +120,7 @@ impl Growth {
     pub(crate) fn new(write_buffer: u64, bits: u64, ones: f64) -> Self {
         let target = write_buffer / (BYTES_OF_KEY * 8) * bits / LINE_BYTES;
         let (mut first, mut parts) = (target, 2);
-        while first >= FIRST_LINES {
+        while first >= FIRST_LINES << GROWTH {
             (first, parts) = (first >> GROWTH, parts + 1);
         }
         #[expect(
@@ -124,7 +130,7 @@ impl Growth {
         )]
         let full = (1024.0 * (-(u64::BITS as f64) / bits as f64 * ones).exp()) as u64;
         Growth {
-            first: first.max(FIRST_LINES >> GROWTH),
+            first: first.max(FIRST_LINES),
             parts: parts.min(PARTS_MAX),
             full,
         }
@@ -205,20 +211,14 @@ impl Parts {
         self.make_open(arena, salt, 0, growth)
     }
 
-    /// The part of a filter that does not grow.
+    /// The part that NEWEST names.
     #[inline(always)]
-    pub(crate) fn single(&self, salt: Salt) -> Result<Part, Corruption> {
+    pub(crate) fn known_newest(&self, salt: Salt) -> Result<Part, Corruption> {
         Part::named(self.control.get(salt, NEWEST)?).ok_or_else(lost)
     }
 
     /// Makes a part of a filter that grows. The groups of a small part are all open.
-    fn make_open(
-        &self,
-        arena: &Arena,
-        salt: Salt,
-        number: usize,
-        growth: &Growth,
-    ) -> Result<Part> {
+    fn make_open(&self, arena: &Arena, salt: Salt, number: usize, growth: &Growth) -> Result<Part> {
         let part = Part {
             number,
             lines: Lines::carve(arena, growth.lines_of(number))?,
@@ -235,41 +235,37 @@ impl Parts {
     /// `hash` is its hash.
     #[cold]
     #[inline(never)]
-    pub(crate) fn grow_if_full(
-        &self,
-        view: &View<'_>,
-        salt: Salt,
-        growth: &Growth,
-        hash: u64,
-    ) {
+    pub(crate) fn grow_if_full(&self, view: &View<'_>, salt: Salt, growth: &Growth, hash: u64) {
         /// Lines of the first look, and of the second.
         const LOOKS: [u64; 2] = [2, 32];
-        let Some(Part { number, lines }) = self
-            .control
-            .get(salt, NEWEST)
-            .ok()
-            .and_then(Part::named)
-            .filter(|part| part.number + 1 < growth.parts)
-        else {
+        let Some(Part { number, lines }) = self.known_newest(salt).ok() else {
             return;
         };
+        if number + 1 == growth.parts {
+            return;
+        }
         let (from, count) = (lines.index_of(hash), lines.count());
         let is_full = LOOKS.iter().all(|look| {
             let (look, step) = (count.min(*look), count / count.min(*look));
             growth.are_full(view, lines, (0..look).map(|n| (from + n * step) % count))
         });
-        if !is_full {
-            return;
+        if is_full {
+            self.grow(view.arena(), salt, growth, number + 1);
         }
+    }
+
+    /// Makes a part, if it is the next one and no other writer makes it.
+    pub(crate) fn grow(&self, arena: &Arena, salt: Salt, growth: &Growth, number: usize) {
         let Some(mut making) = self.making.try_lock() else {
             return;
         };
-        let is_newest = self.control.get(salt, NEWEST) == Ok(Part { number, lines }.name());
-        if is_newest
+        let is_next = self
+            .known_newest(salt)
+            .is_ok_and(|newest| newest.number + 1 == number);
+        if is_next
+            && number < growth.parts
             && *making == Making::Growing
-            && self
-                .make_open(view.arena(), salt, number + 1, growth)
-                .is_err()
+            && self.make_open(arena, salt, number, growth).is_err()
         {
             *making = Making::Ended;
         }
@@ -290,11 +286,22 @@ impl Parts {
         })
     }
 
-    /// The lines of the newest part, whatever the check of its name says: where a key of the table
-    /// is in most cases.
+    /// The lines of the newest part, whatever the check of its name says.
     #[inline(always)]
-    pub(crate) fn likely_lines(&self) -> Lines {
+    pub(crate) fn likely_newest(&self) -> Lines {
         lines_of(self.control.unchecked(NEWEST))
+    }
+
+    /// Whether `ask` is true of the lines of a part, the newest one first, whatever the checks of
+    /// the names say.
+    #[inline(always)]
+    pub(crate) fn is_likely_true_of_one(&self, ask: impl Fn(Lines) -> bool) -> bool {
+        let newest = self.control.unchecked(NEWEST);
+        let older = (newest >> NUMBER_AT) as usize % PARTS_MAX;
+        ask(lines_of(newest))
+            || (0..older)
+                .rev()
+                .any(|number| ask(lines_of(self.control.unchecked(NAME + number))))
     }
 
     /// Opens a group of a part unless it is open. A writer calls this before it writes a hash of
@@ -304,7 +311,7 @@ impl Parts {
         &self,
         view: &View<'_>,
         salt: Salt,
-        part: Part,
+        part: &Part,
         group: u64,
     ) -> Result<(), Corruption> {
         let open = OPEN + part.number % PARTS_MAX;
@@ -322,7 +329,7 @@ impl Parts {
         &self,
         view: &View<'_>,
         salt: Salt,
-        part: Part,
+        part: &Part,
         group: u64,
     ) -> Result<(), Corruption> {
         let _opening = self.opening.lock();
@@ -376,7 +383,7 @@ impl Parts {
         &self,
         view: &View<'a>,
         salt: Salt,
-    ) -> Result<Vec<&'a AtomicU64>, Corruption> {
+    ) -> Result<Vec<&'a crate::sync::AtomicU64>, Corruption> {
         let words = self.all(salt)?.into_iter();
         let words: Result<Vec<_>, _> = words.map(|part| part.lines.every_word(view)).collect();
         Ok(words?.concat())

@@ -500,17 +500,32 @@ pub(crate) fn get<'t>(
 }
 
 /// [`get`], with a filter, or range tombstones that must be asked.
-#[cold]
 #[inline(never)]
 fn get_asked<'t>(
     core: &'t Arc<Core>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    let (search, question) = (core.point_search()?, Question::new(key, snapshot));
+    let search = core.point_search()?;
     if core.filters.has_filters() && core.filters.lacks(&search.view, key) {
-        return get_found(core, key, core.covering(question)?, None);
+        let cover = core.covering(Question::new(key, snapshot))?;
+        get_found(core, key, cover, None)
+    } else if core.tombstones.may_be_any(&core.arena) {
+        get_covered(core, key, snapshot)
+    } else {
+        get_led(core, &search, key, snapshot, || Ok(None))
     }
+}
+
+/// [`get`], with range tombstones that must be asked.
+#[cold]
+#[inline(never)]
+fn get_covered<'t>(
+    core: &'t Arc<Core>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
+    let (search, question) = (core.point_search()?, Question::new(key, snapshot));
     get_led(core, &search, key, snapshot, || core.covering(question))
 }
 

@@ -42,7 +42,9 @@ fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [St
     let mut group: [Option<Probe>; GROUP] = [None; GROUP];
     for (key, probe) in keys.iter().zip(&mut group) {
         *probe = core.filters.probe(key);
-        let line = probe.as_ref().and_then(|probe| core.filters.likely_line(probe));
+        let line = probe
+            .as_ref()
+            .and_then(|probe| core.filters.likely_line(probe));
         line.into_iter()
             .for_each(|line| line.prefetch(&search.view));
     }

@@ -33,9 +33,7 @@ use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::{Splice, Trail};
-use crate::memtable::write::insert::{
-    Inserted, apply_any, apply_point, apply_range, enter, mark,
-};
+use crate::memtable::write::insert::{Inserted, apply_any, apply_point, apply_range, enter, mark};
 use crate::memtable::write::read_batch::{Take, Writes, check_read, load, miscounted, read_batch};
 use crate::tombstone::capacity::Load;
 

@@ -250,6 +250,8 @@ pub mod model {
         Prefixes,
         /// Both filters and a directory.
         All,
+        /// A filter of whole keys that grows, from 64 keys on in two parts.
+        Growing,
     }
 
     /// Bytes of prefixes in the filter.
@@ -674,6 +676,11 @@ pub mod model {
                 Accelerators::All,
             ]) {
                 options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), share);
+            }
+            if has(&[Accelerators::Growing]) {
+                options = options
+                    .write_buffer_size(10 << 10)
+                    .whole_key_filter_bits(64);
             }
             let has_directory = has(&[Accelerators::Directory, Accelerators::All]);
             options
