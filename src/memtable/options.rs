@@ -467,8 +467,8 @@ impl MemTableOptionsBuilder {
     /// Adds a filter of whole keys that grows with the table, with about this many bits for each
     /// key (4 to 64, or 0 for no filter; default: no filter). It begins with some 1 KiB at the first
     /// write, and takes eight times as much whenever it is full, so up to `bits` bytes a key right
-    /// then. Repeated writes of a key do not fill it. With 10 bits about 3 to 7 % of absent keys
-    /// pass. Memory that it takes counts in `used_bytes`; where the hard limit leaves none, it does
+    /// then. Repeated writes of a key do not fill it. With 10 bits a few of a hundred absent
+    /// keys pass. Memory that it takes counts in `used_bytes`; where the hard limit leaves none, it does
     /// not grow, and more keys pass. Together with [`whole_key_filter`](Self::whole_key_filter) it
     /// is `InvalidArgument`.
     ///

@@ -54,6 +54,7 @@ impl Writer {
         }
         let writer = Writer::new(core);
         let mut entered = core.shards.enter(&writer.shard).ok_or(Error::Frozen)?;
+        core.filters.begin(&core.arena)?;
         core.arena
             .reserve(&mut entered.inside.inserter.sub, bytes)?;
         let units = entered.inside.inserter.sub.left();

@@ -6,3 +6,6 @@ pub(crate) mod checked_lines;
 pub(crate) mod parts;
 pub(crate) mod bloom;
 pub(crate) mod filters;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
