@@ -10,8 +10,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::comparator::{KeyComparator, are_same};
+use crate::comparator::{KeyComparator, KeyOrder, are_same};
 use std::cmp::Ordering;
+
+/// How many bytes of two keys are compared before a function is called.
+const INLINE: usize = 16;
 
 /// A sequence number: the engine's logical time of a write. All 64 bits belong to the engine.
 ///
@@ -188,14 +191,21 @@ impl<'k> Target<'k> {
         if image != self.image {
             return image.cmp(&self.image);
         }
+        if comparator.key_order() == KeyOrder::Bytes {
+            // The next 8 bytes of both. An extreme position has a first image alone.
+            let [next, wanted] = [key, self.key].map(|key| comparator.image(key, INLINE / 2));
+            if next != wanted && !self.is_extreme() {
+                return next.cmp(&wanted);
+            }
+        }
         self.full_order(comparator, key, version)
     }
 
-    /// Compares an entry whose image equals that of this position. It takes values, so that its
-    /// callers keep them in registers.
+    /// Compares an entry whose image equals that of this position; under the order of bytes, its
+    /// first [`INLINE`] bytes do.
     #[inline(never)]
     fn full_order(
-        self,
+        &self,
         comparator: &KeyComparator,
         key: &[u8],
         (sequence, revision): (SequenceNumber, u32),
@@ -205,7 +215,16 @@ impl<'k> Target<'k> {
             Side::End => return Ordering::Less,
             Side::Before | Side::After => {}
         }
-        let order = comparator.compare(key, self.key).then_with(|| {
+        // Of keys that are shorter, the images do not show the length.
+        let order = match (
+            comparator.key_order(),
+            key.get(INLINE..),
+            self.key.get(INLINE..),
+        ) {
+            (KeyOrder::Bytes, Some(rest), Some(wanted)) => comparator.compare(rest, wanted),
+            _ => comparator.compare(key, self.key),
+        };
+        let order = order.then_with(|| {
             self.sequence
                 .cmp(&sequence)
                 .then(self.revision.cmp(&revision))

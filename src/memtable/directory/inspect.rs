@@ -20,9 +20,10 @@
 use crate::error::{Corruption, Place};
 use crate::kind::Kind as EntryKind;
 use crate::memtable::arena::node::{Node, bytes_of};
-use crate::memtable::directory::discriminator::{CODED, Shares, kept_after};
+use crate::memtable::directory::discriminator::{CODED, Shares, WORD, kept_after};
 use crate::memtable::directory::lookup::{Pages, START};
 use crate::memtable::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The place of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,12 +123,12 @@ impl<'a> Pages<'_, 'a> {
             Some(prev) => self.is_in_order(prev.low(), low) || prev.low() == low,
             None => prev == 0 && low == START,
         };
-        follows && leads && self.is_measured(page)
+        follows && leads && self.is_measured(page, kind)
     }
 
-    /// Whether a page's reference has the bytes that the page leaves out, and its fences have them
-    /// too if it says so.
-    fn is_measured(&self, page: &Page<'a>) -> bool {
+    /// Whether a page's reference has the bytes that the page leaves out and those that it stores,
+    /// and its fences have them too if it says so.
+    fn is_measured(&self, page: &Page<'a>, kind: Kind) -> bool {
         let measure = page.measure();
         if measure.skip == 0 {
             return true;
@@ -136,11 +137,20 @@ impl<'a> Pages<'_, 'a> {
             return false;
         };
         let long = measure.skip == CODED || reference.key().len() >= measure.skip as usize;
+        let image = |at| self.comparator.image(reference.key(), at);
+        // ORDERING: Relaxed: the bytes are compared.
+        let is_word = |(at, word): (usize, &AtomicU64)| word.load(Ordering::Relaxed) == image(at);
+        let stored = match kind {
+            Kind::Leaf => true,
+            Kind::Inner => page
+                .more_bytes(self.view)
+                .is_some_and(|words| (WORD..).step_by(WORD).zip(words).all(is_word)),
+        };
         let next = Page::open(self.view, page.next());
         let shared = measure.shares != Shares::BOTH
             || self.begins(&measure, page.low())
                 && next.is_some_and(|next| self.begins(&measure, next.low()));
-        long && self.comparator.image(reference.key(), 0) == measure.start && shared
+        long && stored && image(0) == measure.start && shared
     }
 
     /// Whether all slots agree with their nodes or pages, in ascending order.

@@ -269,7 +269,7 @@ impl<'a> Pages<'_, 'a> {
     #[inline(always)]
     fn child_of(&self, page: u32, target: &Target<'_>) -> Option<u32> {
         let page = Page::open(self.view, page)?;
-        match page.slot_at_once(self.comparator, target, INNER) {
+        match page.slot_at_once(self.view, self.comparator, target, INNER) {
             Some(slot) => page.child(self.view, slot - 1).map(|(child, _)| child),
             None => child_by_keys((*self.view, self.comparator), page, *target),
         }
@@ -335,7 +335,7 @@ impl<'a> Pages<'_, 'a> {
     /// The hint that a leaf gives.
     #[inline(always)]
     fn in_leaf(&self, page: Page<'a>, target: &Target<'_>) -> Hint {
-        match page.slot_at_once(self.comparator, target, LEAF) {
+        match page.slot_at_once(self.view, self.comparator, target, LEAF) {
             Some(slot) => Hint {
                 at: LeafSlot {
                     leaf: page.at,

@@ -192,7 +192,14 @@ impl<'a> Pages<'_, 'a> {
     /// The page for a new slot; makes the first page of the directory.
     fn page_for(&self, slab: &mut SubChunk, new: &New<'_, '_>) -> Option<Page<'a>> {
         if new.level == 0 && self.root_word()? == 0 {
-            let first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
+            let first = Locked::create(
+                self.view,
+                self.comparator,
+                slab,
+                Kind::Leaf,
+                START,
+                &Measure::PLAIN,
+            )?;
             let at = first.page.at;
             drop(first);
             self.set_root(0, (at, 0));
@@ -420,7 +427,14 @@ impl<'a> Pages<'_, 'a> {
         let old = locked.page;
         let (first, _) = self.ends(locked)?;
         let measure = self.measure_of(&first, skip);
-        let mut new = Locked::create(self.view, slab, locked.kind, old.low(), &measure)?;
+        let mut new = Locked::create(
+            self.view,
+            self.comparator,
+            slab,
+            locked.kind,
+            old.low(),
+            &measure,
+        )?;
         let mut before: &[u8] = &[];
         for place in 0..locked.count {
             let slot = locked.slot(self.view, place)?;
@@ -496,7 +510,14 @@ impl<'a> Pages<'_, 'a> {
         let ((first, _), node) = (self.ends(locked)?, self.view.try_open(new.node)?);
         let skip = shared(self.comparator, first.key(), node.key());
         let measure = self.measure_of(&node, skip);
-        let mut page = Locked::create(self.view, slab, locked.kind, new.node, &measure)?;
+        let mut page = Locked::create(
+            self.view,
+            self.comparator,
+            slab,
+            locked.kind,
+            new.node,
+            &measure,
+        )?;
         let discriminator = kept(self.comparator, node.key(), skip);
         page.insert(
             self.view,
@@ -518,6 +539,7 @@ impl<'a> Pages<'_, 'a> {
         let low = self.node_in(locked, half)?;
         let mut page = Locked::create(
             self.view,
+            self.comparator,
             slab,
             locked.kind,
             low.offset(),
@@ -596,6 +618,7 @@ impl<'a> Pages<'_, 'a> {
         let skip = shared(self.comparator, node.key(), node.key());
         let mut page = Locked::create(
             self.view,
+            self.comparator,
             slab,
             Kind::Inner,
             START,

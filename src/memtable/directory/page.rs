@@ -4,7 +4,8 @@
 //!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
 //!          2 first 8 bytes of the reference's key  3 low node 32 | tag 24 | lock 1, count 7
 //!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
-//!          68 .. 127  inner: child 32 | fence node 32         (64 .. 67 are free)
+//!          64 .. 67   inner: the next 32 bytes of the reference's key
+//!          68 .. 127  inner: child 32 | fence node 32
 //! ```
 //! * PAGE-1: only the owner of a page's lock writes the page, and only where the tag proves that it
 //!   is a page: a damaged offset leads no writer into an entry.
@@ -254,6 +255,7 @@ impl<'a> Page<'a> {
     #[inline(always)]
     pub(super) fn slot_at_once(
         &self,
+        view: &View<'a>,
         comparator: &KeyComparator,
         target: &Target<'_>,
         (kind, ties): (Kind, usize),
@@ -262,7 +264,11 @@ impl<'a> Page<'a> {
         let skip = skipped(measure);
         if measure & (REPLACED | Shares::BOTH.0) != Shares::BOTH.0 {
             let differs = || begins(target.image ^ self.load(FIRST_BYTES), skip) != 0;
-            if measure & REPLACED != 0 || skip > 0 && (skip as usize > WORD || differs()) {
+            let goes_on = || {
+                skip as usize <= WORD
+                    || kind == Kind::Inner && self.begins_long(view, comparator, target.key, skip)
+            };
+            if measure & REPLACED != 0 || skip > 0 && (differs() || !goes_on()) {
                 return None;
             }
         }
@@ -278,6 +284,42 @@ impl<'a> Page<'a> {
             self.word(slot + ties) <= last
         };
         if is_tied { None } else { Some(slot) }
+    }
+
+    /// Whether a key that begins with the first 8 bytes of the reference's key also has the other
+    /// bytes that an inner page leaves out. The first and the last page of a level, and so the root,
+    /// have no fence that proves it. `false`: the key of the reference decides.
+    #[inline]
+    fn begins_long(
+        &self,
+        view: &View<'a>,
+        comparator: &KeyComparator,
+        key: &[u8],
+        skip: u32,
+    ) -> bool {
+        let Some(words) = self.more_bytes(view) else {
+            return false;
+        };
+        let mut at = WORD as u32;
+        for word in words {
+            // ORDERING: Relaxed: a hint.
+            let differ = comparator.image(key, at as usize) ^ word.load(Ordering::Relaxed);
+            if begins(differ, skip - at) != 0 {
+                return false;
+            }
+            at += WORD as u32;
+            if at >= skip {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The bytes of its reference's key that an inner page stores, after the first 8.
+    #[inline(always)]
+    pub(super) fn more_bytes(&self, view: &View<'a>) -> Option<[&'a AtomicU64; HEAD]> {
+        let words = self.children(view)?;
+        Some(std::array::from_fn(|place| words[place].borrow()))
     }
 
     /// Whether a discriminator belongs right before this slot of a leaf, and neither slot beside it
@@ -413,6 +455,7 @@ impl<'a> Locked<'a> {
     /// full.
     pub(super) fn create(
         view: &View<'a>,
+        comparator: &KeyComparator,
         slab: &mut SubChunk,
         kind: Kind,
         low: u32,
@@ -439,6 +482,14 @@ impl<'a> Locked<'a> {
         page.words[MEASURE].store(word, Ordering::Relaxed);
         // ORDERING: Relaxed: a Release store links the page later.
         page.words[FIRST_BYTES].store(measure.start, Ordering::Relaxed);
+        if kind == Kind::Inner {
+            let reference = view.try_open(measure.reference);
+            let key = reference.map_or(&[][..], |node| node.key());
+            for (at, word) in (WORD..).step_by(WORD).zip(page.more_bytes(view)?) {
+                // ORDERING: Relaxed: a Release store links the page later.
+                word.store(comparator.image(key, at), Ordering::Relaxed);
+            }
+        }
         Some(locked)
     }
 
