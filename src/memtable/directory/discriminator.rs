@@ -10,11 +10,16 @@
 //! * MEASURE-1: discriminators preserve the order. Of two keys in the range of a page, the smaller
 //!   never has the larger discriminator. A key that does not begin with the page's bytes has the
 //!   smallest discriminator or the largest.
+//! * MEASURE-2: where most of these discriminators would be equal, a page keeps chosen bytes: those
+//!   in which a key first differs from the key before it, and the bytes after the last of them.
+//!   These preserve the order of the page's own keys. For any other key they are a guess, and a
+//!   search that a guess leads astray asks again, by keys.
 //!
-//! Where keys share so much that most discriminators would be equal, a page is coded (D. Ferguson's
-//! bit tree, by bytes). A coded slot stores how many bytes its key shares with the key of the slot
-//! before, and its next byte. One pass over the slots finds the one that can share most with a key;
-//! one comparison with the key of that slot finds the place.
+//! ```text
+//!   tenant-0003:user:0000001234          skip 10; chosen: 0, 13, 14, 15 after it
+//!   tenant-0003:user:0000008055          "3123", "3805", "7064"
+//!   tenant-0007:user:0000000642
+//! ```
 //!
 //! Pure functions over checked memory; any thread. O(skip) where a page's fences do not prove that
 //! keys share its bytes, O(1) elsewhere.
@@ -61,17 +66,20 @@ pub(crate) struct Measure {
     /// A node whose key begins with the bytes that the page leaves out.
     pub(super) reference: u32,
     /// How many bytes the page leaves out.
-    pub(crate) skip: u32,
+    pub(super) skip: u32,
     /// The first 8 bytes of the reference's key.
     pub(super) start: u64,
     /// Which fences begin with the same bytes. Between two that do, every key does.
     pub(super) shares: Shares,
+    /// The chosen bytes (MEASURE-2): where each is after the bytes that are left out, a byte each,
+    /// ascending, in big-endian order; a leaf keeps the first four. 0: none are chosen.
+    pub(super) chosen: u64,
+    /// How often the page was replaced since its last split.
+    pub(super) turns: u64,
 }
 
-/// The `skip` of a coded page; any other `skip` is smaller.
-pub(crate) const CODED: u32 = 0xff_ffff;
-/// The limit, in a pass over coded slots, that every coded slot is below.
-pub(crate) const UNLIMITED: u64 = (CODED as u64) << 40;
+/// The largest `skip`.
+const SKIP_MAX: usize = 0xff_ffff;
 
 /// The largest discriminator; the word above it marks a free slot.
 const LARGEST: u64 = u64::MAX - 1;
@@ -94,28 +102,57 @@ pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u
         let differ = comparator.image(left, at) ^ comparator.image(right, at);
         (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
     });
-    differing
-        .map_or(most, |at| at.min(most))
-        .min(CODED as usize - 1) as u32
+    differing.map_or(most, |at| at.min(most)).min(SKIP_MAX) as u32
 }
 
-/// The discriminator of a key; in a coded page, the code of its difference from the key before.
-pub(super) fn kept_after(comparator: &KeyComparator, before: &[u8], key: &[u8], skip: u32) -> u64 {
-    if skip != CODED {
-        return kept(comparator, key, skip);
+/// The first `bytes` chosen bytes of a key (MEASURE-2), zeros after its end.
+#[inline(always)]
+pub(super) fn gathered(key: &[u8], skip: u32, chosen: u64, bytes: usize) -> u64 {
+    let rest = key.get(skip as usize..).unwrap_or(&[]);
+    let mut word = 0;
+    for at in &chosen.to_be_bytes()[..bytes] {
+        let byte = rest.get(usize::from(*at)).copied().unwrap_or(0);
+        word = word << 8 | u64::from(byte);
     }
-    let shared = shared(comparator, before, key);
-    u64::from(shared) << 40 | u64::from(byte_of(key, shared)) << 32
+    (word << (8 * (WORD - bytes))).min(LARGEST)
 }
 
-/// A byte of a key; 0 after its end.
-pub(crate) fn byte_of(key: &[u8], at: u32) -> u8 {
-    key.get(at as usize).copied().unwrap_or(0)
-}
-
-/// How many bytes the key of a coded slot shares with the key before.
-pub(super) fn shared_of(word: u64) -> u32 {
-    (word >> 40) as u32
+/// Chooses `most` bytes after the first `skip` for these keys (MEASURE-2), which are in order. Where
+/// more are needed, the last ones are left out, and keys stay equal.
+pub(super) fn choose<'a>(
+    comparator: &KeyComparator,
+    keys: &[&'a [u8]],
+    skip: u32,
+    most: usize,
+) -> u64 {
+    let (mut chosen, mut count) = ([u8::MAX; WORD], 0);
+    // As many bytes of a key as the places of chosen ones reach.
+    let part = |key: &'a [u8]| {
+        let rest = key.get(skip as usize..).unwrap_or(&[]);
+        &rest[..rest.len().min(1 << 8)]
+    };
+    let parts = keys.iter().map(|key| part(key));
+    for (part, next) in parts.clone().zip(parts.skip(1)) {
+        let Ok(at) = u8::try_from(shared(comparator, part, next)) else {
+            continue;
+        };
+        if part != next
+            && let Err(place) = chosen[..count].binary_search(&at)
+            && place < most
+        {
+            chosen.copy_within(place..most - 1, place + 1);
+            chosen[place] = at;
+            count = most.min(count + 1);
+        }
+    }
+    if count == 0 {
+        return 0;
+    }
+    // Keys that are looked up differ from those of the page in these.
+    for place in count..WORD {
+        chosen[place] = chosen[place - 1].saturating_add(1);
+    }
+    u64::from_be_bytes(chosen)
 }
 
 impl Measure {
@@ -125,9 +162,20 @@ impl Measure {
         skip: 0,
         start: 0,
         shares: Shares::BOTH,
+        chosen: 0,
+        turns: 0,
     };
 
-    /// The discriminator of a key (MEASURE-1).
+    /// The discriminator of a key that begins with the page's bytes.
+    #[inline(always)]
+    pub(super) fn kept(&self, comparator: &KeyComparator, key: &[u8]) -> u64 {
+        match self.chosen {
+            0 => kept(comparator, key, self.skip),
+            chosen => gathered(key, self.skip, chosen, WORD),
+        }
+    }
+
+    /// The discriminator of a key (MEASURE-1, MEASURE-2).
     #[inline(always)]
     pub(super) fn discriminator(
         &self,
@@ -142,32 +190,43 @@ impl Measure {
                 Order::Equal => {}
             }
         }
-        kept(comparator, key, self.skip)
+        self.kept(comparator, key)
     }
 
     /// Whether a key is before or after all keys that begin with the page's bytes; `Equal`: it is
     /// one of them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn side(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
         if self.skip == 0 {
             return Order::Equal;
+        }
+        if self.chosen != 0 {
+            // A leaf stores where its chosen bytes are in place of the first bytes.
+            return self.side_by_reference(view, comparator, key, 0);
         }
         let order = begins(comparator.image(key, 0), self.skip).cmp(&begins(self.start, self.skip));
         if order.is_ne() || self.skip as usize <= WORD {
             return order;
         }
-        self.side_by_reference(view, comparator, key)
+        self.side_by_reference(view, comparator, key, WORD as u32)
     }
 
+    /// [`side`](Self::side) by the bytes from `from` on.
     #[inline(never)]
-    fn side_by_reference(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
+    fn side_by_reference(
+        &self,
+        view: &View<'_>,
+        comparator: &KeyComparator,
+        key: &[u8],
+        from: u32,
+    ) -> Order {
         // A damaged reference: the key counts as one that begins with the bytes, which costs steps.
         let reference = view.try_open(self.reference).map(|node| node.key());
         let Some(reference) = reference.filter(|key| key.len() >= self.skip as usize) else {
             return Order::Equal;
         };
         let part = |key: &[u8], at: u32| begins(comparator.image(key, at as usize), self.skip - at);
-        let parts = (WORD as u32..self.skip).step_by(WORD);
+        let parts = (from..self.skip).step_by(WORD);
         parts
             .map(|at| part(key, at).cmp(&part(reference, at)))
             .find(|order| order.is_ne())

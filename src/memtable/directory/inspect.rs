@@ -20,10 +20,9 @@
 use crate::error::{Corruption, Place};
 use crate::kind::Kind as EntryKind;
 use crate::memtable::arena::node::{Node, bytes_of};
-use crate::memtable::directory::discriminator::{CODED, Shares, WORD, kept_after};
+use crate::memtable::directory::discriminator::{Shares, WORD};
 use crate::memtable::directory::lookup::{Pages, START};
 use crate::memtable::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
-use crate::sync::{AtomicU64, Ordering};
 
 /// The place of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,46 +128,49 @@ impl<'a> Pages<'_, 'a> {
     /// Whether a page's reference has the bytes that the page leaves out and those that it stores,
     /// and its fences have them too if it says so.
     fn is_measured(&self, page: &Page<'a>, kind: Kind) -> bool {
-        let measure = page.measure();
+        let measure = page.measure(self.view, kind);
         if measure.skip == 0 {
             return true;
         }
         let Some(reference) = self.view.try_open(measure.reference) else {
             return false;
         };
-        let long = measure.skip == CODED || reference.key().len() >= measure.skip as usize;
+        let long = reference.key().len() >= measure.skip as usize;
         let image = |at| self.comparator.image(reference.key(), at);
-        // ORDERING: Relaxed: the bytes are compared.
-        let is_word = |(at, word): (usize, &AtomicU64)| word.load(Ordering::Relaxed) == image(at);
+        let is_word = |(at, word): (usize, u64)| word == image(at);
         let stored = match kind {
-            Kind::Leaf => true,
-            Kind::Inner => page
-                .more_bytes(self.view)
-                .is_some_and(|words| (WORD..).step_by(WORD).zip(words).all(is_word)),
+            Kind::Leaf => page.is_chosen() || measure.start == image(0),
+            Kind::Inner => {
+                let words = page.more_bytes(self.view);
+                let are_words = |words| (WORD..).step_by(WORD).zip(words).all(is_word);
+                measure.start == image(0) && words.is_some_and(are_words)
+            }
         };
         let next = Page::open(self.view, page.next());
         let shared = measure.shares != Shares::BOTH
             || self.begins(&measure, page.low())
                 && next.is_some_and(|next| self.begins(&measure, next.low()));
-        long && stored && image(0) == measure.start && shared
+        long && stored && shared
     }
 
     /// Whether all slots agree with their nodes or pages, in ascending order.
     fn is_filled(&self, page: &Page<'a>, kind: Kind, count: usize) -> bool {
         let free = (count..SLOTS).all(|slot| page.word(slot) == FREE);
         let next = Page::open(self.view, page.next());
-        let mut before = None;
+        let (mut before, mut last) = (None, 0);
         free && count <= SLOTS
             && (0..count).all(|place| {
                 let Some(slot) = page.slot(self.view, kind, place) else {
                     return false;
                 };
-                let last = before.replace(slot.node);
-                let ascends = match last {
+                let ascends = match before.replace(slot.node) {
                     Some(before) => self.is_in_order(before, slot.node),
                     None => slot.node == page.low() || self.is_in_order(page.low(), slot.node),
                 };
-                ascends && self.is_true(page, kind, last, &slot)
+                let discriminator = slot.discriminator;
+                ascends
+                    && std::mem::replace(&mut last, discriminator) <= discriminator
+                    && self.is_true(page, kind, &slot)
             })
             && before
                 .zip(next)
@@ -176,14 +178,13 @@ impl<'a> Pages<'_, 'a> {
     }
 
     /// Whether a slot agrees with its node or page.
-    fn is_true(&self, page: &Page<'a>, kind: Kind, before: Option<u32>, slot: &Slot) -> bool {
-        let skip = page.measure().skip;
-        let before = before.map_or(&[][..], |node| self.key_of(node));
+    fn is_true(&self, page: &Page<'a>, kind: Kind, slot: &Slot) -> bool {
+        let measure = page.measure(self.view, kind);
         let discriminator = match slot.node {
             START => Some(0),
             node => self
                 .point_entry(node)
-                .map(|node| kept_after(self.comparator, before, node.key(), skip)),
+                .map(|node| measure.kept(self.comparator, node.key())),
         };
         let below =
             || Page::open(self.view, slot.child).is_some_and(|below| below.low() == slot.node);

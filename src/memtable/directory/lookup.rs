@@ -23,10 +23,8 @@ use crate::comparator::KeyComparator;
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::discriminator::{
-    CODED, Measure, UNLIMITED, byte_of, shared, shared_of,
-};
-use crate::memtable::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
+use crate::memtable::directory::discriminator::Measure;
+use crate::memtable::directory::page::{FREE, Kind, Page, WORDS};
 use crate::prefetch::prefetch_lines;
 use crate::sync::Ordering;
 
@@ -40,15 +38,30 @@ pub(crate) const GROUP: usize = 32;
 /// Most nodes with the target's discriminator that a search passes by hops on level 0: the lookup
 /// reads the keys of more.
 const TIES_HOPPED: usize = 2;
-/// The kind of a page, and how many slots after the first may have the target's discriminator.
-const LEAF: (Kind, usize) = (Kind::Leaf, TIES_HOPPED);
-const INNER: (Kind, usize) = (Kind::Inner, 0);
 /// Cache lines of a leaf, and of either half of an inner page.
 const LEAF_LINES: usize = 8;
-/// Cache lines of a node to the end of a long key.
-const KEY_LINES: usize = 3;
 /// Most levels of inner pages.
 pub(super) const LEVELS_MAX: u32 = 6;
+
+/// Whether a lookup follows bytes that a page has chosen (MEASURE-2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It does: the search asks again where that leads it astray.
+    Guess,
+    /// It reads keys in place of these bytes.
+    Keys,
+}
+
+impl Trust {
+    /// How many slots after the first may have the target's discriminator.
+    #[inline(always)]
+    fn ties(self, kind: Kind) -> usize {
+        match (self, kind) {
+            (Trust::Guess, Kind::Leaf) => TIES_HOPPED,
+            (Trust::Keys, _) | (_, Kind::Inner) => 0,
+        }
+    }
+}
 
 /// A slot of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,11 +126,10 @@ impl<'a> Pages<'_, 'a> {
     pub(super) fn begins(&self, measure: &Measure, node: u32) -> bool {
         let side = |node: Node<'_>| measure.side(self.view, self.comparator, node.key());
         measure.skip == 0
-            || measure.skip != CODED
-                && self
-                    .view
-                    .try_open(node)
-                    .is_some_and(|node| side(node).is_eq())
+            || self
+                .view
+                .try_open(node)
+                .is_some_and(|node| side(node).is_eq())
     }
 
     /// Whether a node is before the target. The start of the list (0) is; a node that does not open
@@ -131,23 +143,24 @@ impl<'a> Pages<'_, 'a> {
     }
 
     /// The first slot of a page whose node is not before the target, by discriminators
-    /// (MEASURE-1). If at most `ties` slots after the first have the target's discriminator, it is
-    /// the first of them, and no key is read: the caller hops over the others.
+    /// (MEASURE-1). If few slots have the target's discriminator and a guess is enough, it is the
+    /// first of them, and no key is read: the caller hops over the others.
     pub(super) fn slot(
         &self,
         page: &Page<'a>,
         target: &Target<'_>,
-        (kind, ties): (Kind, usize),
+        kind: Kind,
+        trust: Trust,
     ) -> usize {
-        if page.measure().skip == CODED {
-            return self.slot_by_codes(page, target, kind);
+        let measure = page.measure(self.view, kind);
+        if measure.chosen != 0 && trust == Trust::Keys {
+            return self.slot_by_keys(page, target, kind, 0..page.rank(FREE));
         }
-        let wanted = page
-            .measure()
-            .discriminator(self.view, self.comparator, target.key);
+        let wanted = measure.discriminator(self.view, self.comparator, target.key);
         let (least, last) = kind.words_with(wanted);
         let first = page.rank(least);
-        if page.word(first + if first > 0 { ties } else { 0 }) > last {
+        let ties = if first > 0 { trust.ties(kind) } else { 0 };
+        if page.word(first + ties) > last {
             return first;
         }
         self.slot_by_keys(page, target, kind, first..page.rank(last.saturating_add(1)))
@@ -184,78 +197,17 @@ impl<'a> Pages<'_, 'a> {
         start
     }
 
-    /// [`Pages::slot`] of a coded page.
-    fn slot_by_codes(&self, page: &Page<'a>, target: &Target<'_>, kind: Kind) -> usize {
-        // A slot whose code is after the target sets the limit: later slots that share as many
-        // bytes are after the target too. Free slots are above every limit.
-        let (mut candidate, mut limit) = (0, UNLIMITED);
-        for slot in 1..SLOTS {
-            let word = page.word(slot);
-            if word < limit {
-                let is_after = byte_of(target.key, shared_of(word)) < (word >> 32) as u8;
-                (candidate, limit) = if is_after {
-                    (candidate, word & UNLIMITED)
-                } else {
-                    (slot, UNLIMITED)
-                };
-            }
-        }
-        self.prefetch_around(page, kind, candidate);
-        let node = page
-            .slot(self.view, kind, candidate)
-            .and_then(|slot| self.view.try_open(slot.node));
-        let key = node.as_ref().map_or(&[][..], |node| node.key());
-        let common = shared(self.comparator, key, target.key);
-        let order = key
-            .get(common as usize)
-            .cmp(&target.key.get(common as usize));
-        let is_before = |node: Node<'_>| {
-            order
-                .then_with(|| node.order(self.comparator, target))
-                .is_lt()
-        };
-        if node.is_none_or(is_before) {
-            let ends =
-                |slot: &usize| page.word(*slot) == FREE || shared_of(page.word(*slot)) <= common;
-            return (candidate + 1..SLOTS).find(ends).unwrap_or(SLOTS);
-        }
-        // The candidate is the last version of its key.
-        let is_whole = common as usize == target.key.len();
-        let tied = common + u32::from(!is_whole);
-        let first = (1..=candidate)
-            .rev()
-            .find(|slot| shared_of(page.word(*slot)) < tied)
-            .unwrap_or(0);
-        let tied = if is_whole {
-            first..candidate
-        } else {
-            first..first
-        };
-        self.slot_by_keys(page, target, kind, tied)
-    }
-
-    /// Prefetches the nodes or pages that are read next: those of a slot and of its neighbours.
-    fn prefetch_around(&self, page: &Page<'a>, kind: Kind, slot: usize) {
-        for beside in [slot, slot.saturating_sub(1), slot + 1] {
-            if let Some(Slot { node, child, .. }) = page.slot(self.view, kind, beside) {
-                self.prefetch_page(node, KEY_LINES);
-                self.prefetch_page(child, if kind == Kind::Inner { LEAF_LINES } else { 0 });
-            }
-        }
-    }
-
     /// The next page, if its range holds the target.
     pub(super) fn right_of(&self, page: &Page<'a>, target: &Target<'_>) -> Option<Page<'a>> {
         let next = Page::open(self.view, page.next())?;
         self.is_before(next.low(), target).then_some(next)
     }
 
-    /// The page of a level whose range holds the target. `None`: damage, or the level does not
-    /// exist.
+    /// The leaf whose range probably holds the target. `None`: damage, or there is no page yet.
     #[inline(always)]
-    pub(super) fn page_at(&self, level: u32, target: &Target<'_>) -> Option<Page<'a>> {
-        let (mut page, levels) = self.root().filter(|(_, levels)| *levels >= level)?;
-        for above in (level + 1..=levels).rev() {
+    fn leaf_at(&self, target: &Target<'_>) -> Option<Page<'a>> {
+        let (mut page, levels) = self.root()?;
+        for above in (1..=levels).rev() {
             page = self.child_of(page, target)?;
             self.prefetch_page(page, LEAF_LINES);
             if above > 1 {
@@ -265,13 +217,37 @@ impl<'a> Pages<'_, 'a> {
         Page::open(self.view, page)
     }
 
-    /// The page below an inner page whose range holds the target.
+    /// The page of a level whose range holds the target, by keys where bytes are chosen. `None`:
+    /// damage, or the level does not exist.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn page_by_keys(&self, level: u32, target: &Target<'_>) -> Option<Page<'a>> {
+        let (root, levels) = self.root().filter(|(_, levels)| *levels >= level)?;
+        let with = (*self.view, self.comparator);
+        let below = |at| child_by_keys(with, Page::open(self.view, at)?, *target, Trust::Keys);
+        Page::open(
+            self.view,
+            (level..levels).try_fold(root, |at, _| below(at))?,
+        )
+    }
+
+    /// The start of a search that a guess led astray.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn lookup_by_keys(&self, target: &Target<'_>) -> Option<Hint> {
+        let page = self.page_by_keys(0, target)?;
+        let with = (*self.view, self.comparator);
+        Some(hint_by_keys(with, page, *target, Trust::Keys))
+    }
+
+    /// The page below an inner page whose range probably holds the target.
     #[inline(always)]
     fn child_of(&self, page: u32, target: &Target<'_>) -> Option<u32> {
         let page = Page::open(self.view, page)?;
-        match page.slot_at_once(self.view, self.comparator, target, INNER) {
+        let ties = Trust::Guess.ties(Kind::Inner);
+        match page.slot_at_once(self.view, self.comparator, target, Kind::Inner, ties) {
             Some(slot) => page.child(self.view, slot - 1).map(|(child, _)| child),
-            None => child_by_keys((*self.view, self.comparator), page, *target),
+            None => child_by_keys((*self.view, self.comparator), page, *target, Trust::Guess),
         }
     }
 
@@ -294,7 +270,7 @@ impl<'a> Pages<'_, 'a> {
     /// The start of a search for the target.
     #[inline(always)]
     pub(crate) fn lookup(&self, target: &Target<'_>) -> Option<Hint> {
-        let page = self.page_at(0, target)?;
+        let page = self.leaf_at(target)?;
         Some(self.in_leaf(page, target))
     }
 
@@ -335,7 +311,8 @@ impl<'a> Pages<'_, 'a> {
     /// The hint that a leaf gives.
     #[inline(always)]
     fn in_leaf(&self, page: Page<'a>, target: &Target<'_>) -> Hint {
-        match page.slot_at_once(self.view, self.comparator, target, LEAF) {
+        let ties = Trust::Guess.ties(Kind::Leaf);
+        match page.slot_at_once(self.view, self.comparator, target, Kind::Leaf, ties) {
             Some(slot) => Hint {
                 at: LeafSlot {
                     leaf: page.at,
@@ -344,7 +321,7 @@ impl<'a> Pages<'_, 'a> {
                 before: page.node(slot - 1),
                 after: page.node(slot),
             },
-            None => hint_by_keys((*self.view, self.comparator), page, *target),
+            None => hint_by_keys((*self.view, self.comparator), page, *target, Trust::Guess),
         }
     }
 
@@ -397,20 +374,21 @@ fn settle<'a>(
     (view, comparator): (View<'a>, &'a KeyComparator),
     mut page: Page<'a>,
     target: Target<'_>,
-    how: (Kind, usize),
+    kind: Kind,
+    trust: Trust,
 ) -> (Page<'a>, usize) {
     let pages = Pages {
         view: &view,
         comparator,
         root: 0,
     };
-    let mut slot = pages.slot(&page, &target, how);
+    let mut slot = pages.slot(&page, &target, kind, trust);
     for _ in 0..MOVES_MAX {
         let Some(right) = pages.elsewhere(&page, slot, &target) else {
             break;
         };
         page = right;
-        slot = pages.slot(&page, &target, how);
+        slot = pages.slot(&page, &target, kind, trust);
     }
     (page, slot)
 }
@@ -422,8 +400,9 @@ fn child_by_keys<'a>(
     with: (View<'a>, &'a KeyComparator),
     page: Page<'a>,
     target: Target<'_>,
+    trust: Trust,
 ) -> Option<u32> {
-    let (page, slot) = settle(with, page, target, INNER);
+    let (page, slot) = settle(with, page, target, Kind::Inner, trust);
     page.child(&with.0, slot.max(1) - 1).map(|(child, _)| child)
 }
 
@@ -434,13 +413,14 @@ fn hint_by_keys<'a>(
     (view, comparator): (View<'a>, &'a KeyComparator),
     page: Page<'a>,
     target: Target<'_>,
+    trust: Trust,
 ) -> Hint {
     let pages = Pages {
         view: &view,
         comparator,
         root: 0,
     };
-    let (page, slot) = settle((view, comparator), page, target, LEAF);
+    let (page, slot) = settle((view, comparator), page, target, Kind::Leaf, trust);
     let at = LeafSlot {
         leaf: page.at,
         slot: slot as u32,

@@ -16,4 +16,5 @@ pub(crate) mod discriminator;
 pub(crate) mod page;
 pub(crate) mod lookup;
 pub(crate) mod inspect;
+pub(crate) mod choice;
 pub(crate) mod name;

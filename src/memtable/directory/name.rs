@@ -3,7 +3,8 @@
 //! ```text
 //!   full page        [a .. z]                 -> [a .. m] [n .. z]     the right half is a new page, which the parent names
 //!   append           [a .. z]  zz             -> [a .. z] [zz]         leaves of a fill in order stay full
-//!   equal            [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page that leaves out more bytes replaces the page
+//!   equal            [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page that keeps other bytes replaces the page
+//!   apart            [aa1 .. aa9]  b1         -> [aa1 .. aa9] [b1]     a key that would make it choose bytes gets a page
 //! ```
 //! A node is named after it was published. An insert never fails because of the directory: damage
 //! or a full arena leaves the node without a name.
@@ -20,22 +21,22 @@
     reason = "keys are shorter than 2^24 bytes"
 )]
 
-use crate::comparator::KeyOrder;
+use std::ops::Range;
+
 use crate::key::Target;
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::discriminator::{
-    CODED, Measure, Shares, kept, kept_after, shared, shared_of,
+use crate::memtable::directory::choice::Coming;
+use crate::memtable::directory::discriminator::{Measure, Shares, kept, shared};
+use crate::memtable::directory::lookup::{
+    LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, Trust, pack,
 };
-use crate::memtable::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, pack};
-use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, Slot};
+use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, Slot, TURNS_MAX};
 use crate::sync::Ordering;
 
-/// Most neighbours of a full page with equal discriminators: a page with more is measured again.
-const TIES_MAX: usize = SLOTS / 16;
-/// The number of slots at which a page is measured again before it is full: most keys of a small
-/// table may have equal discriminators.
-const EARLY: usize = 4;
+/// The number of slots from which on a page is left to its own keys: a key after them that does not
+/// begin with their bytes gets a page.
+const APART_MIN: usize = SLOTS / 4;
 
 /// A writer whose entries follow each other names every second node.
 pub(crate) const NAMED_EVERY: u32 = 2;
@@ -111,11 +112,11 @@ impl<'a> Pages<'_, 'a> {
         let slot = slot as usize;
         let page = Page::open(self.view, leaf)?;
         let mut locked = page.lock(self.view, Kind::Leaf)?;
-        let measure = page.measure();
-        let discriminator = kept(self.comparator, target.key, measure.skip);
+        let discriminator = page
+            .kept_at_once(self.comparator, target)
+            .or_else(|| self.kept_beside(page, slot, node, *target))?;
         let fits = locked.count < SLOTS
             && page.is_between(slot, discriminator)
-            && measure.side(self.view, self.comparator, target.key).is_eq()
             && (slot < locked.count || page.next() == 0)
             && !page.is_replaced();
         if !fits {
@@ -130,6 +131,32 @@ impl<'a> Pages<'_, 'a> {
                 child: 0,
             },
         )
+    }
+
+    /// The discriminator in a leaf of a key that its words do not prove to begin with its bytes.
+    /// `None`: it does not, or the node's place before `slot` is not certain.
+    #[inline(never)]
+    fn kept_beside(
+        &self,
+        page: Page<'a>,
+        slot: usize,
+        node: u32,
+        target: Target<'_>,
+    ) -> Option<u64> {
+        let measure = page.measure(self.view, Kind::Leaf);
+        let side = || measure.side(self.view, self.comparator, target.key);
+        let is_certain =
+            slot > 0 && self.is_beside(&page, slot, node) || measure.chosen == 0 && side().is_eq();
+        is_certain.then(|| measure.kept(self.comparator, target.key))
+    }
+
+    /// Whether a node is, on level 0, between the two that a leaf names before a slot and in it. The
+    /// node was compared with them when it was linked: its place is certain, and it begins with the
+    /// page's bytes, as they do.
+    #[inline(always)]
+    fn is_beside(&self, page: &Page<'a>, slot: usize, node: u32) -> bool {
+        self.view.back_hint(node) == Some(page.node(slot - 1))
+            && self.view.try_link(node, 0) == Some(page.node(slot))
     }
 
     /// Puts a new slot into the page of its level whose range holds it, from `page` on; 0: from the
@@ -153,7 +180,7 @@ impl<'a> Pages<'_, 'a> {
             if place == 0 && page.prev() != 0 && !self.is_before(page.low(), new.target) {
                 // The guess led to a page after the right one: start at the root.
                 drop(locked);
-                page = self.page_at(new.level, new.target)?;
+                page = self.page_by_keys(new.level, new.target)?;
                 continue;
             }
             if place == locked.count
@@ -204,7 +231,7 @@ impl<'a> Pages<'_, 'a> {
             drop(first);
             self.set_root(0, (at, 0));
         }
-        self.page_at(new.level, new.target)
+        self.page_by_keys(new.level, new.target)
     }
 
     /// Whether the root word is damaged: set, and not readable.
@@ -230,18 +257,13 @@ impl<'a> Pages<'_, 'a> {
 
     /// The place of a new slot in a locked page.
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
-        let named = |slot| locked.slot(self.view, slot).map(|slot| slot.node);
-        let may_be_guessed =
-            locked.page.measure().skip == CODED && (1..locked.count).contains(&new.guess);
-        // The guess is right if the slots beside it name the node's neighbours on level 0, with
-        // which the node was compared when it was linked.
-        if may_be_guessed
-            && named(new.guess - 1) == self.view.back_hint(new.node)
-            && named(new.guess) == self.view.try_link(new.node, 0)
-        {
+        let may_be_guessed = locked.kind == Kind::Leaf
+            && locked.page.is_chosen()
+            && (1..locked.count).contains(&new.guess);
+        if may_be_guessed && self.is_beside(&locked.page, new.guess, new.node) {
             return new.guess;
         }
-        self.slot(&locked.page, new.target, (locked.kind, 0))
+        self.slot(&locked.page, new.target, locked.kind, Trust::Keys)
             .min(locked.count)
     }
 
@@ -254,13 +276,13 @@ impl<'a> Pages<'_, 'a> {
         place: usize,
         new: &New<'_, '_>,
     ) -> Option<Option<LeafSlot>> {
-        let measure = locked.page.measure();
-        // Each turn leaves out more bytes, splits a full page, or is the last one: a full page is
-        // never measured to leave out fewer bytes.
-        if (locked.count == SLOTS || locked.count == EARLY)
-            && let Some(skip) = self.better_skip(locked, place, new.target.key)
-        {
-            self.remeasure(slab, locked, new.level, skip)?;
+        let coming = Coming {
+            place,
+            key: new.target.key,
+        };
+        // Each turn splits a full page, or replaces the page by a better one, which is bounded.
+        if let Some(better) = self.better(locked, coming) {
+            self.remeasure(slab, locked, new.level, better)?;
             return Some(None);
         }
         if locked.count == SLOTS {
@@ -272,40 +294,19 @@ impl<'a> Pages<'_, 'a> {
             self.split(slab, locked, new.level)?;
             return Some(None);
         }
-        if measure.skip != CODED
-            && measure
-                .side(self.view, self.comparator, new.target.key)
-                .is_ne()
-        {
-            let reference = self.view.try_open(measure.reference)?;
-            let skip = shared(self.comparator, reference.key(), new.target.key);
-            self.remeasure(slab, locked, new.level, skip)?;
-            return Some(None);
-        }
-        let before = place.checked_sub(1).filter(|_| measure.skip == CODED);
-        let before = before.and_then(|before| locked.slot(self.view, before));
-        let before = before.map_or(&[][..], |slot| self.key_of(slot.node));
-        let discriminator = kept_after(self.comparator, before, new.target.key, measure.skip);
-        if measure.skip == CODED && place < locked.count {
-            let slot = locked.slot(self.view, place)?;
-            // The next slot now follows the new key. Its code changes unless it shares less with
-            // the old key before it than the new key does.
-            if shared_of(slot.discriminator) >= shared_of(discriminator) {
-                let discriminator = kept_after(
-                    self.comparator,
-                    new.target.key,
-                    self.key_of(slot.node),
-                    CODED,
-                );
-                locked.store(
-                    self.view,
-                    place,
-                    Slot {
-                        discriminator,
-                        ..slot
-                    },
-                );
+        let measure = locked.page.measure(self.view, locked.kind);
+        let discriminator = measure.kept(self.comparator, coming.key);
+        let begins = measure.side(self.view, self.comparator, coming.key).is_eq();
+        // Only chosen bytes may be out of order (MEASURE-1).
+        if !begins || measure.chosen != 0 && !Self::is_ordered(locked, place, discriminator) {
+            let suited = self.suited(locked, coming)?;
+            if !begins && suited.chosen != 0 && place == locked.count && place >= APART_MIN {
+                return self
+                    .append_page(slab, locked, new)
+                    .map(|at| Some(slot_after(at, 0)));
             }
+            self.remeasure(slab, locked, new.level, suited)?;
+            return Some(None);
         }
         locked.insert(
             self.view,
@@ -337,78 +338,6 @@ impl<'a> Pages<'_, 'a> {
         ))
     }
 
-    /// How many bytes a page with many equal discriminators could leave out; `None`: no more than
-    /// now. A new key that belongs before the page's end must begin with these bytes as well.
-    fn better_skip(&self, locked: &Locked<'a>, place: usize, key: &[u8]) -> Option<u32> {
-        let half = |slot| match locked.kind {
-            Kind::Leaf => locked.page.word(slot) >> 32,
-            Kind::Inner => locked.page.word(slot),
-        };
-        let ties = (1..locked.count)
-            .filter(|slot| half(*slot) == half(slot - 1))
-            .count();
-        if ties
-            <= if locked.count == SLOTS {
-                TIES_MAX
-            } else {
-                EARLY / 2
-            }
-        {
-            return None;
-        }
-        let (first, last) = self.ends(locked)?;
-        let stays = if place == SLOTS { first.key() } else { key };
-        let skip = shared(self.comparator, first.key(), last.key()).min(shared(
-            self.comparator,
-            stays,
-            last.key(),
-        ));
-        let measured = locked.page.measure().skip;
-        if skip > measured {
-            return Some(skip);
-        }
-        let is_coded = measured != CODED
-            && ties > SLOTS / 2
-            && locked.count == SLOTS
-            && first.key() != last.key()
-            && self.comparator.key_order() == KeyOrder::Bytes;
-        is_coded.then_some(CODED)
-    }
-
-    /// The measure with this reference.
-    fn measure_of(&self, reference: &Node<'a>, skip: u32) -> Measure {
-        let shares = if skip == 0 {
-            Shares::BOTH
-        } else {
-            Shares::NONE
-        };
-        let start = self.comparator.image(reference.key(), 0);
-        Measure {
-            reference: reference.offset(),
-            skip,
-            start,
-            shares,
-        }
-    }
-
-    /// `fence`, if the key of this node begins with the bytes that a page leaves out.
-    fn shares(&self, measure: &Measure, node: u32, fence: Shares) -> Shares {
-        if self.begins(measure, node) {
-            fence
-        } else {
-            Shares::NONE
-        }
-    }
-
-    /// `Shares::HIGH`, if the first node of the next page begins with the bytes of a page.
-    fn high_shares(&self, measure: &Measure, next: u32) -> Shares {
-        match Page::open(self.view, next) {
-            Some(next) => self.shares(measure, next.low(), Shares::HIGH),
-            None if measure.skip == 0 => Shares::HIGH,
-            None => Shares::NONE,
-        }
-    }
-
     /// Makes the next page name `before` as its predecessor.
     fn set_prev_of(&self, kind: Kind, next: u32, before: u32) {
         if let Some(next) = Page::open(self.view, next) {
@@ -416,17 +345,16 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Replaces a page by one that leaves out `skip` bytes (PAGE-3), which all of its keys share.
+    /// Replaces a page by one with another rule, which its keys suit (PAGE-3).
     fn remeasure(
         &self,
         slab: &mut SubChunk,
         locked: &mut Locked<'a>,
         level: u32,
-        skip: u32,
+        measure: Measure,
     ) -> Option<()> {
         let old = locked.page;
         let (first, _) = self.ends(locked)?;
-        let measure = self.measure_of(&first, skip);
         let mut new = Locked::create(
             self.view,
             self.comparator,
@@ -435,26 +363,9 @@ impl<'a> Pages<'_, 'a> {
             old.low(),
             &measure,
         )?;
-        let mut before: &[u8] = &[];
-        for place in 0..locked.count {
-            let slot = locked.slot(self.view, place)?;
-            let key = self.key_of(slot.node);
-            let discriminator = match slot.node {
-                START => 0,
-                _ => kept_after(self.comparator, before, key, skip),
-            };
-            before = key;
-            new.insert(
-                self.view,
-                place,
-                Slot {
-                    discriminator,
-                    ..slot
-                },
-            )?;
-        }
+        self.fill(&mut new, locked, 0..locked.count, &measure)?;
         let (prev, next) = (old.prev(), old.next());
-        if skip > 0 {
+        if measure.skip > 0 {
             let low = if prev == 0 {
                 Shares::NONE
             } else {
@@ -481,14 +392,14 @@ impl<'a> Pages<'_, 'a> {
             return;
         }
         let target = first.position(self.comparator);
-        let Some(parent) = self.page_at(level + 1, &target) else {
+        let Some(parent) = self.page_by_keys(level + 1, &target) else {
             return;
         };
         let Some(mut parent) = parent.lock(self.view, Kind::Inner) else {
             return;
         };
         let place = self
-            .slot(&parent.page, &target, (Kind::Inner, 0))
+            .slot(&parent.page, &target, Kind::Inner, Trust::Keys)
             .min(parent.count);
         for place in [place, place.saturating_sub(1)] {
             if let Some(slot) = parent.slot(self.view, place)
@@ -533,43 +444,69 @@ impl<'a> Pages<'_, 'a> {
         Some(linked.at)
     }
 
-    /// Moves the upper half of a page into a new one.
+    /// Copies slots into a page that is empty and not linked yet, by the rule of that page.
+    fn fill(
+        &self,
+        page: &mut Locked<'a>,
+        from: &Locked<'a>,
+        slots: Range<usize>,
+        measure: &Measure,
+    ) -> Option<()> {
+        for slot in slots {
+            let slot = from.slot(self.view, slot)?;
+            let discriminator = match slot.node {
+                START => 0,
+                node => measure.kept(self.comparator, self.key_of(node)),
+            };
+            let slot = Slot {
+                discriminator,
+                ..slot
+            };
+            page.insert(self.view, page.count, slot)?;
+        }
+        Some(())
+    }
+
+    /// Moves the upper half of a page into a new one. Where bytes are chosen, or the page may not be
+    /// replaced again, both halves are measured again: each may do with less.
     fn split(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, level: u32) -> Option<()> {
-        let half = locked.count / 2;
+        let (half, count) = (locked.count / 2, locked.count);
         let low = self.node_in(locked, half)?;
+        let old = locked.page.measure(self.view, locked.kind);
+        let is_tried = old.turns >= TURNS_MAX;
+        let chosen_for = |slots| {
+            let choice = (old.chosen != 0 || is_tried).then(|| self.choice(locked, slots, None));
+            choice.flatten().map(|choice| choice.measure)
+        };
+        let (left, right) = (chosen_for(0..half), chosen_for(half..count));
         let mut page = Locked::create(
             self.view,
             self.comparator,
             slab,
             locked.kind,
             low.offset(),
-            &locked.page.measure(),
+            &right.unwrap_or(Measure { turns: 0, ..old }),
         )?;
-        page.take_from(self.view, locked, half)?;
-        if page.page.measure().skip == CODED {
-            let first = page.slot(self.view, 0)?;
-            let discriminator = kept_after(self.comparator, &[], self.key_of(first.node), CODED);
-            page.store(
-                self.view,
-                0,
-                Slot {
-                    discriminator,
-                    ..first
-                },
-            );
+        match right {
+            Some(measure) => self.fill(&mut page, locked, half..count, &measure)?,
+            None => page.take_from(self.view, locked, half)?,
         }
         let linked = self.link_right(locked, page);
         // Before the comparator runs again, because it may panic (NAME-2).
         locked.truncate(half);
         self.adopt(slab, level, locked.page, linked);
+        if let Some(left) = left.filter(|left| left.chosen == 0 || is_tried) {
+            self.remeasure(slab, locked, level, left)?;
+        }
         Some(())
     }
 
     /// Links a page as the right neighbour of another. Calls no comparator after it is linked.
     fn link_right(&self, locked: &mut Locked<'a>, mut page: Locked<'a>) -> Page<'a> {
         let (old, new, next) = (locked.page, page.page, locked.page.next());
-        let of_old = old.measure();
-        page.set_shares(Shares::LOW.and(self.high_shares(&new.measure(), next)));
+        let of_old = old.measure(self.view, locked.kind);
+        let of_new = new.measure(self.view, page.kind);
+        page.set_shares(Shares::LOW.and(self.high_shares(&of_new, next)));
         let high = self.shares(&of_old, new.low(), Shares::HIGH);
         locked.set_shares(of_old.shares.only(Shares::LOW).and(high));
         page.set_neighbours(old.at, next);
@@ -615,14 +552,13 @@ impl<'a> Pages<'_, 'a> {
         new: &New<'_, '_>,
     ) -> Option<()> {
         let node = self.view.try_open(new.node)?;
-        let skip = shared(self.comparator, node.key(), node.key());
         let mut page = Locked::create(
             self.view,
             self.comparator,
             slab,
             Kind::Inner,
             START,
-            &self.measure_of(&node, skip),
+            &self.measure_of(&node, 0),
         )?;
         page.insert(
             self.view,
@@ -633,7 +569,7 @@ impl<'a> Pages<'_, 'a> {
                 child: left.at,
             },
         )?;
-        let discriminator = kept(self.comparator, node.key(), skip);
+        let discriminator = kept(self.comparator, node.key(), 0);
         page.insert(
             self.view,
             1,

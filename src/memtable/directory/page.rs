@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
-//!          2 first 8 bytes of the reference's key  3 low node 32 | tag 24 | lock 1, count 7
+//!                                                                           chosen bytes; turns 4
+//!          2 first 8 bytes of the reference's key; in a leaf of chosen bytes, where these are
+//!          3 low node 32 | tag 24 | lock 1, count 7
 //!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
-//!          64 .. 67   inner: the next 32 bytes of the reference's key
+//!          64 .. 66   inner: the next 24 bytes of the reference's key        67 where its chosen bytes are
 //!          68 .. 127  inner: child 32 | fence node 32
 //! ```
 //! * PAGE-1: only the owner of a page's lock writes the page, and only where the tag proves that it
@@ -29,7 +31,7 @@ use crate::comparator::KeyComparator;
 use crate::key::Target;
 use crate::memtable::arena::arena::{SubChunk, View};
 use crate::memtable::arena::layout::LINE_UNITS;
-use crate::memtable::directory::discriminator::{Measure, WORD, begins, kept};
+use crate::memtable::directory::discriminator::{Measure, WORD, begins, gathered, kept};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a leaf, and of either half of an inner page.
@@ -52,6 +54,13 @@ const FIRST_BYTES: usize = 2;
 pub(crate) const LOCK: usize = 3;
 
 const REPLACED: u64 = 4;
+/// The page keeps chosen bytes (MEASURE-2).
+const CHOSEN: u64 = 8;
+/// How often a page may be replaced before it is split: pages are never freed.
+pub(super) const TURNS_MAX: u64 = 8;
+/// How many words of an inner page continue the first bytes of its reference's key. The next word
+/// says where its chosen bytes are.
+const MORE: usize = HEAD - 1;
 
 const LOCKED: u64 = 1 << 7;
 pub(crate) const COUNT: u64 = LOCKED - 1;
@@ -77,6 +86,15 @@ impl Kind {
         match self {
             Kind::Leaf => (discriminator & !0xffff_ffff, discriminator | 0xffff_fffe),
             Kind::Inner => (discriminator, discriminator),
+        }
+    }
+
+    /// How many bytes of a key a slot keeps.
+    #[inline(always)]
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Kind::Leaf => WORD / 2,
+            Kind::Inner => WORD,
         }
     }
 
@@ -166,14 +184,38 @@ impl<'a> Page<'a> {
 
     /// The rule by which the page makes discriminators.
     #[inline(always)]
-    pub(crate) fn measure(&self) -> Measure {
+    pub(super) fn measure(&self, view: &View<'a>, kind: Kind) -> Measure {
         let word = self.load(MEASURE);
         Measure {
             reference: (word >> 32) as u32,
             skip: skipped(word),
             start: self.load(FIRST_BYTES),
             shares: Shares(word).only(Shares::BOTH),
+            chosen: if word & CHOSEN == 0 {
+                0
+            } else {
+                self.chosen(view, kind)
+            },
+            turns: word >> 4 & 0xf,
         }
+    }
+
+    /// Where the bytes are that the page keeps, if they are chosen.
+    #[inline(always)]
+    fn chosen(&self, view: &View<'a>, kind: Kind) -> u64 {
+        match kind {
+            Kind::Leaf => self.load(FIRST_BYTES),
+            // ORDERING: Relaxed: a hint.
+            Kind::Inner => self
+                .children(view)
+                .map_or(0, |words| words[MORE].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Whether the page keeps chosen bytes (MEASURE-2).
+    #[inline(always)]
+    pub(crate) fn is_chosen(&self) -> bool {
+        self.load(MEASURE) & CHOSEN != 0
     }
 
     /// Whether the next page has replaced this one.
@@ -246,8 +288,8 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The first slot whose node is not before the target, if discriminators alone prove it.
-    /// `None` means one of these:
+    /// The first slot whose node is not before the target, if discriminators alone prove it or,
+    /// where they are chosen, suggest it. `None` means one of these:
     ///
     /// * the page was replaced, or the key may not begin with its bytes;
     /// * the slot is the first one of the page, or free with a next page;
@@ -258,21 +300,17 @@ impl<'a> Page<'a> {
         view: &View<'a>,
         comparator: &KeyComparator,
         target: &Target<'_>,
-        (kind, ties): (Kind, usize),
+        kind: Kind,
+        ties: usize,
     ) -> Option<usize> {
         let measure = self.load(MEASURE);
         let skip = skipped(measure);
-        if measure & (REPLACED | Shares::BOTH.0) != Shares::BOTH.0 {
-            let differs = || begins(target.image ^ self.load(FIRST_BYTES), skip) != 0;
-            let goes_on = || {
-                skip as usize <= WORD
-                    || kind == Kind::Inner && self.begins_long(view, comparator, target.key, skip)
-            };
-            if measure & REPLACED != 0 || skip > 0 && (differs() || !goes_on()) {
-                return None;
-            }
-        }
-        let (first, last) = kind.words_with(kept(comparator, target.key, skip));
+        let discriminator = if measure & (REPLACED | CHOSEN | Shares::BOTH.0) == Shares::BOTH.0 {
+            kept(comparator, target.key, skip)
+        } else {
+            self.unproved(*view, comparator, target, kind)?
+        };
+        let (first, last) = kind.words_with(discriminator);
         let slot = self.rank(first);
         let word = self.word(slot);
         if slot == 0 || word == FREE && self.next() != 0 {
@@ -283,43 +321,105 @@ impl<'a> Page<'a> {
         } else {
             self.word(slot + ties) <= last
         };
-        if is_tied { None } else { Some(slot) }
+        match kind {
+            _ if !is_tied => Some(slot),
+            Kind::Inner => self.beside_fence(*view, comparator, target, slot),
+            Kind::Leaf => None,
+        }
     }
 
-    /// Whether a key that begins with the first 8 bytes of the reference's key also has the other
-    /// bytes that an inner page leaves out. The first and the last page of a level, and so the root,
-    /// have no fence that proves it. `false`: the key of the reference decides.
-    #[inline]
-    fn begins_long(
-        &self,
-        view: &View<'a>,
+    /// The slot of an inner page for a target with the discriminator of this slot's fence alone, by
+    /// a comparison with the key of that fence. `None`: another fence has that discriminator too, or
+    /// the target may belong to the next page.
+    #[inline(never)]
+    fn beside_fence(
+        self,
+        view: View<'a>,
         comparator: &KeyComparator,
-        key: &[u8],
-        skip: u32,
-    ) -> bool {
-        let Some(words) = self.more_bytes(view) else {
-            return false;
-        };
-        let mut at = WORD as u32;
-        for word in words {
-            // ORDERING: Relaxed: a hint.
-            let differ = comparator.image(key, at as usize) ^ word.load(Ordering::Relaxed);
-            if begins(differ, skip - at) != 0 {
-                return false;
-            }
-            at += WORD as u32;
-            if at >= skip {
-                return true;
-            }
+        target: &Target<'_>,
+        slot: usize,
+    ) -> Option<usize> {
+        let after = self.word(slot + 1);
+        if self.word(slot) == after {
+            return None;
         }
-        false
+        let (_, fence) = self.child(&view, slot)?;
+        let is_before = view.try_open(fence)?.order(comparator, target).is_lt();
+        match is_before {
+            true if after == FREE && self.next() != 0 => None,
+            true => Some(slot + 1),
+            false => Some(slot),
+        }
+    }
+
+    /// The target's discriminator in a page whose fences do not prove that its key begins with the
+    /// page's bytes, as they do not in the first and the last page of a level, and so in the root; or
+    /// in a page of chosen bytes. `None`: the page was replaced, or the key of the reference decides.
+    /// Takes values, so that its callers keep them in registers.
+    #[inline(never)]
+    fn unproved(
+        self,
+        view: View<'a>,
+        comparator: &KeyComparator,
+        target: &Target<'_>,
+        kind: Kind,
+    ) -> Option<u64> {
+        let more = match kind {
+            Kind::Leaf => None,
+            Kind::Inner => self.more_bytes(&view),
+        };
+        let measure = self.load(MEASURE);
+        let (skip, is_chosen) = (skipped(measure), measure & CHOSEN != 0);
+        // A key that does not begin with the bytes of a leaf of chosen bytes, or differs from those
+        // of an inner page where that stores none, is led astray, and asked for again.
+        let is_open = measure & Shares::BOTH.0 != Shares::BOTH.0
+            && skip > 0
+            && !(kind == Kind::Leaf && is_chosen);
+        let begins_so = |at: usize, differ: u64| begins(differ, skip - at as u32) == 0;
+        let begins_at = |(at, word): (usize, u64)| {
+            at >= skip as usize || begins_so(at, comparator.image(target.key, at) ^ word)
+        };
+        if measure & REPLACED != 0
+            || is_open && !begins_so(0, target.image ^ self.load(FIRST_BYTES))
+            || is_open && skip as usize > WORD && more.is_none()
+        {
+            return None;
+        }
+        if let Some(words) = more.filter(|_| is_open && skip as usize > WORD)
+            && !(WORD..).step_by(WORD).zip(words).all(begins_at)
+        {
+            return None;
+        }
+        if !is_chosen {
+            return Some(kept(comparator, target.key, skip));
+        }
+        let chosen = self.chosen(&view, kind);
+        Some(gathered(target.key, skip, chosen, kind.bytes()))
     }
 
     /// The bytes of its reference's key that an inner page stores, after the first 8.
     #[inline(always)]
-    pub(super) fn more_bytes(&self, view: &View<'a>) -> Option<[&'a AtomicU64; HEAD]> {
+    pub(super) fn more_bytes(&self, view: &View<'a>) -> Option<[u64; MORE]> {
         let words = self.children(view)?;
-        Some(std::array::from_fn(|place| words[place].borrow()))
+        // ORDERING: Relaxed: a hint.
+        Some(std::array::from_fn(|place| {
+            words[place].load(Ordering::Relaxed)
+        }))
+    }
+
+    /// The discriminator in a leaf of a key whose first 8 bytes prove that it begins with the leaf's
+    /// bytes. `None`: they do not, or bytes are chosen.
+    #[inline(always)]
+    pub(super) fn kept_at_once(
+        &self,
+        comparator: &KeyComparator,
+        target: &Target<'_>,
+    ) -> Option<u64> {
+        let measure = self.load(MEASURE);
+        let skip = skipped(measure);
+        let differ = target.image ^ self.load(FIRST_BYTES);
+        let begins = skip == 0 || skip as usize <= WORD && begins(differ, skip) == 0;
+        (measure & CHOSEN == 0 && begins).then(|| kept(comparator, target.key, skip))
     }
 
     /// Whether a discriminator belongs right before this slot of a leaf, and neither slot beside it
@@ -476,19 +576,26 @@ impl<'a> Locked<'a> {
             count: 0,
             word,
         };
-        let word =
-            u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | measure.shares.0;
+        let (flag, first) = match (measure.chosen, kind) {
+            (0, _) => (0, measure.start),
+            (chosen, Kind::Leaf) => (CHOSEN, chosen),
+            (_, Kind::Inner) => (CHOSEN, measure.start),
+        };
+        let flags = measure.turns.min(TURNS_MAX) << 4 | flag | measure.shares.0;
+        let word = u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | flags;
         // ORDERING: Relaxed: a Release store links the page later.
         page.words[MEASURE].store(word, Ordering::Relaxed);
         // ORDERING: Relaxed: a Release store links the page later.
-        page.words[FIRST_BYTES].store(measure.start, Ordering::Relaxed);
+        page.words[FIRST_BYTES].store(first, Ordering::Relaxed);
         if kind == Kind::Inner {
             let reference = view.try_open(measure.reference);
             let key = reference.map_or(&[][..], |node| node.key());
-            for (at, word) in (WORD..).step_by(WORD).zip(page.more_bytes(view)?) {
+            for (word, at) in (WORD..).step_by(WORD).take(MORE).enumerate() {
                 // ORDERING: Relaxed: a Release store links the page later.
-                word.store(comparator.image(key, at), Ordering::Relaxed);
+                page.children(view)?[word].store(comparator.image(key, at), Ordering::Relaxed);
             }
+            // ORDERING: Relaxed: a Release store links the page later.
+            page.children(view)?[MORE].store(measure.chosen, Ordering::Relaxed);
         }
         Some(locked)
     }

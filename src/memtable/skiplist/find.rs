@@ -17,7 +17,7 @@ use crate::key::Target;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::directory::lookup::Hint;
 use crate::memtable::skiplist::bracket::{Bracket, Gap};
-use crate::memtable::skiplist::near::HINT_HOPS;
+use crate::memtable::skiplist::near::{GUESS_HOPS, HINT_HOPS};
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
 use crate::memtable::skiplist::tower_walk::{Checks, Progress};
@@ -96,10 +96,10 @@ impl<'a> Search<'a> {
             .then_some(Newest::First(bracket.entry))
     }
 
-    /// [`newest_version`](Self::newest_version) without a hint.
+    /// [`newest_version`](Self::newest_version) where a hint is of no use.
     #[inline(never)]
     fn newest_by_towers(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
-        match self.bracket_by_towers(target, &mut Trail::default()) {
+        match self.bracket_again(target, &mut Trail::default()) {
             Ok(bracket) => Ok(bracket.entry),
             Err(gap) => self.past_gap(gap, |damaged, _| {
                 !self.comparator.are_equal(damaged, target.key)
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
                 Newest::First(first) => first,
             });
         }
-        Ok(self.bracket_by_towers(target, &mut Trail::default())?.entry)
+        Ok(self.bracket_again(target, &mut Trail::default())?.entry)
     }
 
     /// The last entry before a position.
@@ -166,10 +166,32 @@ impl<'a> Search<'a> {
         // A closure might not be inlined.
         if let Some(hint) = hint
             && let Some(ahead) = self.node_after_hint(hint)
-            && let Some(bracket) = self.bracket_ahead(ahead, HINT_HOPS, target, trail)
+            && let Some(bracket) = self.bracket_ahead(ahead, GUESS_HOPS, target, trail)
             && self.holds(bracket.entry)
         {
             trail.start_at(hint);
+            return Ok(bracket);
+        }
+        self.bracket_again(target, trail)
+    }
+
+    /// The bracket around a position that a hint did not lead to: the directory may have guessed it
+    /// from chosen bytes (MEASURE-2), and is asked by keys before the towers.
+    #[cold]
+    #[inline(never)]
+    fn bracket_again(
+        &self,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Result<Bracket<'a>, Gap> {
+        if self.directory != 0
+            && !target.is_extreme()
+            && let Some(hint) = self.directory().lookup_by_keys(target)
+            && let Some(ahead) = self.node_after_hint(&hint)
+            && let Some(bracket) = self.bracket_ahead(ahead, HINT_HOPS, target, trail)
+            && self.holds(bracket.entry)
+        {
+            trail.start_at(&hint);
             return Ok(bracket);
         }
         self.bracket_by_towers(target, trail)

@@ -95,7 +95,8 @@ impl<'a> Search<'a> {
     #[cold]
     pub(super) fn named_at_or_after(&self, target: &Target<'_>, right: u32) -> u32 {
         let directory = self.directory();
-        let Some(hint) = self.hint(target) else {
+        let hint = (!target.is_extreme()).then(|| directory.lookup_by_keys(target));
+        let Some(hint) = hint.flatten() else {
             return right;
         };
         let slots = (0..SLOTS_TRIED).map_while(|ahead| directory.moved(hint.at, ahead));

@@ -20,6 +20,8 @@ use crate::memtable::skiplist::splice::Trail;
 /// Most hops on level 0 from a hint before the search takes the towers: a leaf and a half of
 /// entries.
 pub(super) const HINT_HOPS: u32 = 64;
+/// Most hops from a hint that may be a guess, before the directory is asked again.
+pub(super) const GUESS_HOPS: u32 = 16;
 
 impl<'a> Search<'a> {
     /// The node after the one at which a hint starts.
@@ -116,7 +118,7 @@ impl<'a> Search<'a> {
         target: Target<'_>,
     ) -> Option<Option<Verified<'a>>> {
         let trail = &mut Trail::default();
-        let (pred, ahead) = self.hop(from, (at, pred), HINT_HOPS, &target, trail)?;
+        let (pred, ahead) = self.hop(from, (at, pred), GUESS_HOPS, &target, trail)?;
         if let Some(entry) = self.proved_first(&ahead, &target) {
             return Some(Some(entry));
         }

@@ -16,7 +16,6 @@ use crate::kind::Kind;
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::heads::Head;
-use crate::memtable::directory::discriminator::CODED;
 use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::directory::name::NAMED_EVERY;
 use crate::memtable::directory::page::{COUNT, HEAD, LOCK, Page, SLOTS};
@@ -28,6 +27,8 @@ use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
+mod hostile_keys;
+
 struct Table {
     arena: Arena,
     list: List,
@@ -35,6 +36,12 @@ struct Table {
 
 impl Table {
     fn new() -> Table {
+        let table = Table::without_directory();
+        let list = table.list.with_directory();
+        Table { list, ..table }
+    }
+
+    fn without_directory() -> Table {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
         let arena = Arena::new(
             if cfg!(miri) { 1 << 20 } else { 16 << 20 },
@@ -44,7 +51,6 @@ impl Table {
         );
         make_heads(&arena).unwrap();
         let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
-        let list = list.with_directory();
         Table { arena, list }
     }
 
@@ -128,10 +134,10 @@ fn path(n: u64) -> Vec<u8> {
     format!("{folder}/source-{file:04}-{:04x}.tar.gz", splitmix(n) >> 48).into_bytes()
 }
 
-/// Whether a page of the directory is coded.
-fn has_codes(search: &Search<'_>) -> bool {
-    let is_coded = |at: PageAt| Page::open(&search.view, at.page).unwrap().measure().skip == CODED;
-    search.directory().pages().any(is_coded)
+/// Whether a page of the directory keeps chosen bytes.
+fn has_chosen(search: &Search<'_>) -> bool {
+    let is_chosen = |at: PageAt| Page::open(&search.view, at.page).unwrap().is_chosen();
+    search.directory().pages().any(is_chosen)
 }
 
 /// Sets of keys, in the order in which they are written.
@@ -220,10 +226,10 @@ fn every_entry_is_found_by_few_steps() {
             assert_eq!(table.entries(), want, "{note}");
             let nodes = table.finds(&want, &note);
             assert!(nodes < 4.0, "{note}: {nodes} nodes a search");
-            let is_coded = name == "paths" && count == many && !cfg!(miri);
+            let is_chosen = name == "paths" && count == many && !cfg!(miri);
             assert!(
-                !is_coded || has_codes(&table.search()),
-                "{note}: no page is coded"
+                !is_chosen || has_chosen(&table.search()),
+                "{note}: no page keeps chosen bytes"
             );
         }
     }
@@ -406,7 +412,7 @@ fn flip_every_bit(count: u64, key_of: impl Fn(u64) -> Vec<u8>) {
     for (sequence, n) in (1..).zip(0..count) {
         table.put(&mut inserter, &key_of(n), sequence);
     }
-    assert_eq!(has_codes(&table.search()), count == 300);
+    assert_eq!(has_chosen(&table.search()), count == 300);
     let mut entries = table.entries();
     let search = table.search();
     let pages: Vec<PageAt> = search.directory().pages().collect();
