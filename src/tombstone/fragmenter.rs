@@ -694,7 +694,8 @@ mod tests {
     #[cfg_attr(miri, ignore = "a thousand passes, without unsafe code")]
     fn fragments_are_cut_at_keys() {
         const CUTS: [&[u8]; 7] = [b"a", b"b", b"d", b"d", b"d\0", b"k", b"z"];
-        let damages: [(&str, fn(&mut FragmentIter)); 6] = [
+        type Damage = fn(&mut FragmentIter);
+        let damages: [(&str, Damage); 6] = [
             ("none", |_| ()),
             ("cut", |it| it.cuts.iter_mut().for_each(|cut| cut[0] ^= 1)),
             ("last cut", |it| {
