@@ -275,7 +275,7 @@ impl<'s> Compaction<'s> {
     /// file.put(1, b"a", b"1999")?;
     /// file.put(2, b"b", b"2024")?;
     /// let merged = Compaction::over(Arc::new(Bytewise), &[], vec![file.source()]).to_lowest_level();
-    /// let mut merged = merged.filtering(|entry| entry.value >= b"2000");
+    /// let mut merged = merged.filtering(|entry| entry.value >= &b"2000"[..]);
     /// let mut keys = vec![];
     /// while let Some(paranoid_memtable::flush::FlushItem::Entry(entry)) = merged.next()? {
     ///     keys.push(entry.user_key.to_vec());

@@ -102,7 +102,7 @@ fn shapes() -> Vec<Shape> {
         ),
         shape(
             "prefixes of each other, the longest first",
-            80.0,
+            140.0,
             (0..few).rev().map(|n| vec![b'x'; 1 + n as usize]).collect(),
         ),
         shape(
