@@ -479,19 +479,19 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
-        ("src/", 21_740, 182),
+        ("src/", 21_520, 182),
         ("set/src/", 6_920, 45),
         ("sst/src/", 4_540, 30),
     ];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
-    pub(crate) const WORDS_MAX: u64 = 10_550;
+    pub(crate) const WORDS_MAX: u64 = 10_470;
 
     /// Most words of SAFETY.md.
     pub(crate) const SAFETY_WORDS_MAX: u64 = 4_100;
 
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
-    pub(crate) const PAGES_MAX: u64 = 10_350;
+    pub(crate) const PAGES_MAX: u64 = 10_230;
 
     /// Most files of the suite, of its support, and of the campaign's damage.
     pub(crate) const TESTS_MAX: u64 = 56;
