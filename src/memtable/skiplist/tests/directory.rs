@@ -361,6 +361,7 @@ fn writers_meet() {
 /// a flipped bit makes its key smaller, and come to an older one by a link that does not say that
 /// the keys differ: it is no answer. Red for `hop_believes_any_link`.
 #[test]
+#[cfg_attr(miri, ignore = "two thousand careful searches")]
 fn a_hop_past_the_newest_version_finds_no_older_one() {
     let (table, mut inserter) = (Table::new(), Inserter::default());
     let keys: Vec<[u8; 8]> = (1..30u64)
