@@ -236,16 +236,13 @@ impl<const HOLDS: usize> Filter<HOLDS> {
             // ORDERING: Relaxed: "no" only means that the parts are asked, with all checks.
             word.is_some_and(|word| word.load(Ordering::Relaxed) & probe.mask == probe.mask)
         };
-        !self.parts.is_likely_true_of_one(has_bits) && self.misses_everywhere(view.arena(), probe)
+        !self.parts.is_likely_true_of_one(has_bits) && self.misses_everywhere(*view, probe)
     }
 
-    /// Whether each part lacks a bit, in a line that verifies. It makes its own view, so that
+    /// Whether each part lacks a bit, in a line that verifies. It takes a copy of the view, so that
     /// callers keep theirs in registers.
     #[inline(never)]
-    fn misses_everywhere(&self, arena: &Arena, probe: Probe) -> bool {
-        let Ok(view) = arena.view() else {
-            return false;
-        };
+    fn misses_everywhere(&self, view: View<'_>, probe: Probe) -> bool {
         let salt = Self::salt(view.secret);
         self.parts.is_true_of_all(salt, |Part { number, lines }| {
             // A reader that knows of an entry reads after its publication; see `add`.
