@@ -56,14 +56,10 @@ struct Arguments {
 fn main() -> ExitCode {
     sigpipe::reset();
     let arguments = Arguments::parse();
-    let temporary = std::env::temp_dir().join(format!("leveled-{}", std::process::id()));
     let done = match &arguments.dir {
         Some(directory) => run(directory, &arguments),
-        None => std::fs::create_dir(&temporary)
-            .map_err(Into::into)
-            .and_then(|()| run(&temporary, &arguments)),
+        None => run_in_new_directory(&arguments),
     };
-    let _ = std::fs::remove_dir_all(&temporary);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -71,6 +67,14 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn run_in_new_directory(arguments: &Arguments) -> Outcome<()> {
+    let directory = std::env::temp_dir().join(format!("leveled-{}", std::process::id()));
+    std::fs::create_dir(&directory)?;
+    let done = run(&directory, arguments);
+    let _ = std::fs::remove_dir_all(&directory);
+    done
 }
 
 fn run(directory: &Path, arguments: &Arguments) -> Outcome<()> {

@@ -262,9 +262,9 @@ impl<'s> Compaction<'s> {
     /// This merge without the values that a filter refuses, for example values that are too old. A
     /// refused value becomes a delete, so no older version of the key shows; at the lowest level
     /// both are dropped. The filter is asked only about values that no snapshot of the list sees,
-    /// and not about merge operands, their base and their result. It gets verified entries. Reads of the new
-    /// files do not see what was refused, and those of a snapshot that is younger than the list do
-    /// not either.
+    /// and not about merge operands, their base and their result. It gets verified entries. Reads
+    /// of the new files do not see what was refused, also at a snapshot that is younger than the
+    /// list.
     ///
     /// ```
     /// use std::sync::Arc;
