@@ -129,32 +129,42 @@ impl Search<'_> {
     ) -> Progress {
         trail.visit();
         let opened = self.view.try_open(walk.candidate);
-        let from = match opened
+        let Some(node) = opened
             .filter(|node| checks == Checks::Bracket || node.try_verify(&self.view).is_some())
-        {
-            Some(node) => {
-                if !node.order(self.comparator, target).is_lt() {
-                    walk.greater = walk.candidate;
-                    return self.descend(walk, trail);
-                }
-                // `at` moves only here, to a node that compared less: whatever damage the walk
-                // meets, it enters level 0 before the target.
-                walk.at = walk.candidate;
-                walk.damaged_node = 0;
-                if walk.level > 0 {
-                    self.prefetch_below(walk.at, walk.level - 1);
-                }
-                walk.at
-            }
-            None if checks != Checks::StepOver => return Progress::Stopped(walk.candidate),
-            None => {
-                if walk.damaged_node == 0 {
-                    walk.damaged_node = walk.candidate;
-                }
-                walk.candidate
-            }
+        else {
+            return self.past_damaged_node(walk, trail, checks);
         };
-        self.choose(walk, from, trail)
+        if !node.order(self.comparator, target).is_lt() {
+            walk.greater = walk.candidate;
+            return self.descend(walk, trail);
+        }
+        // `at` moves only here, to a node that compared less: whatever damage the walk meets, it
+        // enters level 0 before the target.
+        walk.at = walk.candidate;
+        walk.damaged_node = 0;
+        if walk.level > 0 {
+            self.prefetch_below(walk.at, walk.level - 1);
+        }
+        self.choose(walk, walk.at, trail)
+    }
+
+    /// Steps over the candidate, which is damaged, if the walk steps over damage. Out of line, so
+    /// that the loop of an undamaged walk keeps its values in registers.
+    #[cold]
+    #[inline(never)]
+    fn past_damaged_node(
+        &self,
+        walk: &mut Walk,
+        trail: &mut Trail<'_>,
+        checks: Checks,
+    ) -> Progress {
+        if checks != Checks::StepOver {
+            return Progress::Stopped(walk.candidate);
+        }
+        if walk.damaged_node == 0 {
+            walk.damaged_node = walk.candidate;
+        }
+        self.choose(walk, walk.candidate, trail)
     }
 
     /// Goes down one level, or arrives: the candidate is not before the target.
