@@ -277,6 +277,7 @@ pub mod filter {
 
 /// The reports of a scrub and of a salvage.
 pub mod repair {
+    pub use crate::memtable::heals::Healed;
     pub use crate::memtable::lifecycle::salvage::{Reach, Salvage, Salvaged};
     pub use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport};
 }

@@ -10,7 +10,7 @@
 )]
 
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 
 /// Whether the feature `tracing` is on.
 pub const IS_TRACED: bool = cfg!(feature = "tracing");
@@ -20,6 +20,13 @@ pub const IS_TRACED: bool = cfg!(feature = "tracing");
 pub(crate) fn damage(report: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "paranoid_memtable", %report, "damage found");
+}
+
+/// A table has put right a place of its memory.
+#[cold]
+pub(crate) fn healed(place: &dyn Debug, address: u64, bit: Option<u8>) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "paranoid_memtable", ?place, address, bit, "damage healed");
 }
 
 /// A table was frozen.

@@ -16,3 +16,4 @@ pub(crate) mod options;
 pub use self::digest::{Kvo, Kvos, Protected, StoredProtection};
 pub use crate::error::Place;
 pub use crate::integrity::block_checks::BlockChecks;
+pub use crate::integrity::options::Repair;

@@ -22,6 +22,31 @@ pub struct ParanoidOptions {
     pub(crate) width: Width,
     pub(crate) checksum_on_seek: SeekChecks,
     pub(crate) order_checks: OrderChecks,
+    pub(crate) repair: Repair,
+}
+
+/// Whether a table puts damaged memory right: set by [`ParanoidOptionsBuilder::repair`].
+///
+/// ```
+/// use paranoid_memtable::integrity::Repair;
+/// assert_eq!(Repair::default(), Repair::On { places_max: 16 });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repair {
+    /// A damaged place is reported as `Corruption`.
+    Off,
+    /// A damaged place whose content other words prove is put right, told, and costs no answer.
+    On {
+        /// The most places that one table puts right. Its memory fails, so further damage is
+        /// reported as `Corruption`.
+        places_max: u32,
+    },
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Repair::On { places_max: 16 }
+    }
 }
 
 /// Whether searches verify every node that they enter.
@@ -68,6 +93,12 @@ impl ParanoidOptions {
     #[must_use]
     pub fn checksum_on_seek(&self) -> bool {
         self.checksum_on_seek == SeekChecks::EveryNode
+    }
+
+    /// Whether damaged memory is put right.
+    #[must_use]
+    pub fn repair(&self) -> Repair {
+        self.repair
     }
 
     /// Whether searches and steps compare adjacent entries.
@@ -153,6 +184,21 @@ impl ParanoidOptionsBuilder {
         } else {
             OrderChecks::Off
         };
+        self
+    }
+
+    /// Sets whether the table puts damaged memory right (default: up to 16 places).
+    /// [`TableReader::healed`](crate::TableReader::healed) returns the places.
+    ///
+    /// ```
+    /// use paranoid_memtable::ParanoidOptions;
+    /// use paranoid_memtable::integrity::Repair;
+    /// let options = ParanoidOptions::builder().repair(Repair::Off).build()?;
+    /// assert_eq!(options.repair(), Repair::Off);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn repair(mut self, repair: Repair) -> Self {
+        self.options.repair = repair;
         self
     }
 

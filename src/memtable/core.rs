@@ -24,6 +24,7 @@ use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::filter::filters::Filters;
 use crate::memtable::ground::Ground;
+use crate::memtable::heals::Heals;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::range_tombstones::RangeTombstones;
 use crate::memtable::shards::totals::{Hidden, Totals};
@@ -87,6 +88,8 @@ impl Core {
             options,
         });
         if let Some(core) = Arc::get_mut(&mut core) {
+            let tell = core.options.tell.clone();
+            core.arena.control.heals = Heals::new(core.options.paranoid.repair, tell);
             core.arena.recycler = Weak::clone(&core.options.recycler);
             core.filters.make(&core.options, &core.arena)?;
             make_heads(&core.arena)?;

@@ -140,6 +140,7 @@ shown! {
     "ScrubReport": impl [] ScrubReport, |report| {
         "findings": report.findings.len(),
         "first_finding": report.findings.first(),
+        "healed": report.healed.len(),
         "entries": report.entries,
         "bytes": report.bytes,
     }

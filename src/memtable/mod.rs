@@ -1,5 +1,6 @@
 //! The memtable: its layers, from the arena up to the handles that users call.
 
+pub(crate) mod heals;
 pub(crate) mod arena;
 pub(crate) mod ground;
 pub(crate) mod directory;

@@ -8,10 +8,11 @@ use std::sync::{Arc, Weak};
 use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::error::{Error, Result};
 use crate::integrity::hash::{mix, splitmix};
-use crate::integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
+use crate::integrity::options::{ParanoidOptions, ParanoidOptionsBuilder, Repair};
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::arena::recycler::ArenaRecycler;
 use crate::memtable::extractor::PrefixExtractor;
+use crate::memtable::heals::{Healed, Tell};
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;
 
@@ -69,6 +70,8 @@ pub struct MemTableOptions {
     pub(crate) comparator: KeyComparator,
     /// The recycler from which tables take large chunks of memory, and to which they return them.
     pub(crate) recycler: Weak<ArenaRecycler>,
+    /// What is told of each healed place.
+    pub(crate) tell: Option<Tell>,
 }
 
 /// The filter of whole keys of a table.
@@ -107,6 +110,7 @@ impl Default for MemTableOptions {
             },
             comparator: BYTEWISE.clone(),
             recycler: Weak::new(),
+            tell: None,
         }
     }
 }
@@ -147,6 +151,15 @@ impl MemTableOptions {
     #[must_use]
     pub fn with_recycler(mut self, recycler: &Arc<ArenaRecycler>) -> Self {
         self.recycler = Arc::downgrade(recycler);
+        self
+    }
+
+    /// These options with a function that is told of each healed place, in the middle of an
+    /// operation, perhaps under a lock: it must not use a table.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_tell(mut self, tell: Arc<dyn Fn(&Healed) + Send + Sync>) -> Self {
+        self.tell = Some(tell);
         self
     }
 
@@ -313,7 +326,8 @@ impl MemTableOptionsBuilder {
 
     /// Sets all integrity options at once (default: 8 protection bytes, all other checks off). Use
     /// either this setter, or those of single options: [`protection_bytes`](Self::protection_bytes),
-    /// [`checksum_on_seek`](Self::checksum_on_seek) and [`order_checks`](Self::order_checks).
+    /// [`checksum_on_seek`](Self::checksum_on_seek), [`order_checks`](Self::order_checks) and
+    /// [`repair`](Self::repair).
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTableOptions, ParanoidOptions};
@@ -376,6 +390,19 @@ impl MemTableOptionsBuilder {
     )]
     pub fn order_checks(self, on: bool) -> Self {
         self.with_paranoid(|paranoid| paranoid.order_checks(on))
+    }
+
+    /// Sets whether the table puts damaged memory right (default: up to 16 places).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTableOptions;
+    /// use paranoid_memtable::integrity::Repair;
+    /// let options = MemTableOptions::builder().repair(Repair::On { places_max: 4 }).build()?;
+    /// assert_eq!(options.paranoid().repair(), Repair::On { places_max: 4 });
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn repair(self, repair: Repair) -> Self {
+        self.with_paranoid(|paranoid| paranoid.repair(repair))
     }
 
     /// This builder after one setter of the integrity options.

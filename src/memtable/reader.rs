@@ -15,6 +15,7 @@ use crate::key::SequenceNumber;
 use crate::kind::Kind;
 use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::core::Core;
+use crate::memtable::heals::Healed;
 use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::Entry;
@@ -251,9 +252,26 @@ impl TableReader {
             range_deletes: totals.range_deletes,
             displaced: totals.displaced,
             data_bytes: totals.data_bytes,
+            healed: core.arena.heals().count(),
             smallest_sequence: sequences.map(|(smallest, _)| smallest),
             largest_sequence: sequences.map(|(_, largest)| largest),
         }
+    }
+
+    /// The places of the table's memory that were damaged and put right, in the order of their
+    /// repair. Each is told once, also if it is damaged again. The option
+    /// [`repair`](crate::ParanoidOptionsBuilder::repair) limits their number. O(places).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"value")?;
+    /// assert_eq!(table.healed(), []);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn healed(&self) -> Vec<Healed> {
+        self.core().arena.heals().all()
     }
 
     /// Looks up `key` at `snapshot` (inclusive). The result is a value, a deletion, merge operands,

@@ -25,6 +25,9 @@ pub struct Stats {
     pub displaced: u64,
     /// Bytes of keys and values, without those of replaced entries.
     pub data_bytes: u64,
+    /// Places of the table's memory that were damaged and put right:
+    /// [`healed`](crate::TableReader::healed) returns them.
+    pub healed: u64,
     /// The smallest sequence number of all entries.
     pub smallest_sequence: Option<SequenceNumber>,
     /// The largest sequence number of all entries.

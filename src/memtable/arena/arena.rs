@@ -49,6 +49,7 @@ use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::memory::{Mapping, Memory};
 use crate::memtable::arena::memory_limit::MemoryLimit;
 use crate::memtable::arena::recycler::{ArenaRecycler, recycle, take_or_allocate};
+use crate::memtable::heals::Heals;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of a sub-chunk of chunk 0: 1 KiB, a few entries.
@@ -132,6 +133,11 @@ impl Arena {
             #[cfg(loom)]
             model: model::Words::new(),
         }
+    }
+
+    /// The places of the table's memory that were put right.
+    pub(crate) fn heals(&self) -> &Heals {
+        &self.control.heals
     }
 
     /// Address of the heads, with its provenance exposed.

@@ -21,6 +21,7 @@ use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::digest::Width;
 use crate::integrity::tag::Secret;
 use crate::memtable::arena::chunks::CHUNKS_MAX;
+use crate::memtable::heals::Heals;
 
 /// One of the control words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +92,8 @@ impl Shape {
 /// A table's control words.
 pub(crate) struct Control {
     words: ControlWords<COUNT>,
+    /// What was put right in the whole table.
+    pub(crate) heals: Heals,
 }
 
 impl Control {
@@ -100,6 +103,7 @@ impl Control {
         let salt = Salt::of_word(word);
         let control = Control {
             words: ControlWords::new(salt),
+            heals: Heals::default(),
         };
         control.words.set(salt, ControlWord::SALT.0, word);
         control.set(ControlWord::MASK, secret.mask);

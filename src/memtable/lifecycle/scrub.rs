@@ -31,6 +31,7 @@ use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX};
 use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
 use crate::memtable::directory::inspect::{PageAt, PageState};
+use crate::memtable::heals::Healed;
 use crate::memtable::shards::totals::Totals;
 use crate::memtable::skiplist::search::Search;
 use crate::trace;
@@ -76,6 +77,8 @@ pub struct ScrubReport {
     /// All findings, in the order of the scrub: control words, lists, range tombstone index,
     /// filters, directory, sums.
     pub findings: Vec<Corruption>,
+    /// The places that the table has put right so far, by this scrub or before.
+    pub healed: Vec<Healed>,
     /// The number of visited entries, damaged ones included.
     pub entries: u64,
     /// Bytes of their keys and values that verified.
@@ -146,6 +149,7 @@ pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> Scr
             .for_each(|found| scrub.find(found));
     }
     scrub.report_progress();
+    scrub.report.healed = core.arena.heals().all();
     scrub.report
 }
 
