@@ -146,22 +146,12 @@ impl Core {
         }
     }
 
-    /// Compares every control word with its check, except those of the writer shards. Call it while
-    /// no word is being set.
-    pub(crate) fn check_control(&self) -> Result<(), Corruption> {
-        self.arena.control.words().check()?;
-        let mut parts = self.filters.parts(self.arena.control.secret()?);
-        parts.try_for_each(|(parts, salt)| parts.control_words(salt).check())
-    }
-
-    /// Compares the sums of a full pass with the sums that the freeze sealed, and with the number
-    /// of tombstones in the index. Does nothing in a table that is not frozen.
+    /// Compares the sums of a full pass with the sums that the freeze sealed. Does nothing in a
+    /// table that is not frozen.
     pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
-        let Some(sealed) = self.sealed.get() else {
-            return Ok(());
-        };
-        seen.compare(sealed)?;
-        self.tombstones.compare(&self.arena, seen.range_deletes)
+        self.sealed
+            .get()
+            .map_or(Ok(()), |sealed| seen.compare(sealed))
     }
 
     /// Whether the table is frozen. A damaged flag counts as frozen, which loses no entry; the next

@@ -2,15 +2,18 @@
 //! compares the sums with those that the freeze sealed.
 //!
 //! ```text
-//!   check control words
+//!   check the control block
 //!   point entries        key verified and copied, value copied and verified    -> an entry each
 //!   range tombstones     verified, cut into fragments by snapshots             -> a fragment each
-//!   compare              counts and digest sums == the sealed ones; tombstones == the index
+//!   compare              counts and digest sums == the sealed ones
 //! ```
 //! * FLUSH-1: to notice processor errors, a flush compares the whole key of each entry with the key
 //!   before it, because an entry that was linked in a wrong place has digests that agree. It counts
 //!   the entries that it returns, and compares that count with the entries that it has seen. It
 //!   reads the range tombstones twice, and cuts their fragments twice.
+//!
+//! A flush reads no filter, and no index of range tombstones: damage to them does not end it, and a
+//! scrub reports it.
 //!
 //! The call that passes an item verifies it, and a flush that reaches its end has seen every entry
 //! that was written. After an `Err`, which is final, the output is incomplete and must be
@@ -139,7 +142,7 @@ struct Entries<'t> {
 
 impl<'t> FlushIter<'t> {
     pub(crate) fn new(core: &'t Arc<Core>, versions: Versions<'_>) -> Result<Self> {
-        core.check_control()?;
+        core.arena.control.words().check()?;
         let search = core.point_search()?;
         let entries = Entries {
             search,
