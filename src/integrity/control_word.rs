@@ -39,14 +39,26 @@ const LINE: usize = 64;
 const STEP: u64 = 0x0131_7a65;
 
 /// The factor of a salt that is made of a stored word. Without it, the sum of value and salt would
-/// stay the same if the two changed places. Its remainder by 4 makes them disagree then, unless
-/// they are equal or differ by 2^63. It fits 31 bits, so that it is part of an instruction.
-const SALT_FACTOR: u64 = 0x2545_f493;
-const _: () = assert!(SALT_FACTOR % 4 == 3);
+/// stay the same if the two changed places. It is even: then they disagree unless they are equal,
+/// and a check or a spare of the stored word itself names one word only. It fits 31 bits, so that it
+/// is part of an instruction.
+pub(super) const SALT_FACTOR: u64 = 0x2545_f492;
+const _: () = assert!(SALT_FACTOR % 8 == 2);
+
+/// The factor of a word in its spare: see `spare_words.rs`. Its remainder makes check and spare
+/// name different values if they change places or hold one number, unless one of few bits is set.
+pub(super) const SPARE: u64 = 0x9e37_79b3;
+const _: () = assert!(SPARE % 16 == 3);
+
+/// The spare of a word.
+#[inline(always)]
+pub(super) fn spare_of(base: u64, value: u64) -> u64 {
+    base.wrapping_add(value.wrapping_mul(SPARE))
+}
 
 /// The part of a check that is bound to the word's index.
 #[inline(always)]
-fn mark(index: usize) -> u64 {
+pub(super) fn mark(index: usize) -> u64 {
     (index as u64 + 1).wrapping_mul(STEP)
 }
 
@@ -78,7 +90,7 @@ pub(crate) struct ControlWords<const N: usize> {
 
 /// Words on cache lines of their own.
 #[repr(C, align(64))]
-struct Lines<const N: usize>([AtomicU64; N]);
+pub(super) struct Lines<const N: usize>(pub(super) [AtomicU64; N]);
 
 const _: () = assert!(
     align_of::<Lines<1>>() == LINE,
@@ -156,26 +168,24 @@ impl<const N: usize> ControlWords<N> {
         }
     }
 
-    /// A word that may not be set yet. 0 is returned whatever its check says: a word of 0 whose
-    /// check disagrees is either being set or damaged, and a reader cannot tell which. The caller
-    /// must give the right answer with 0 in both cases.
-    #[inline(always)]
-    pub(crate) fn get_or_unset(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
-        let (value, mismatch) = self.get_with_mismatch(salt, index);
-        if mismatch == 0 || value == 0 {
-            Ok(value)
-        } else {
-            Err(self.damage(salt, index, value))
-        }
-    }
-
     /// All words and their checks, for scrubs and the fault injector.
     pub(crate) fn words(&self, salt: Salt) -> Words<'_> {
+        self.words_with(salt, &[])
+    }
+
+    /// All words with their checks and spares.
+    pub(super) fn words_with<'a>(&'a self, salt: Salt, spares: &'a [AtomicU64]) -> Words<'a> {
         Words {
             salt,
             values: &self.values.0,
             checks: &self.checks.0,
+            spares,
         }
+    }
+
+    /// The value of a word, at 0, or its check, at 1.
+    pub(super) fn copy(&self, which: usize, index: usize) -> &AtomicU64 {
+        &[&self.values, &self.checks][which].0[index]
     }
 
     #[cold]
@@ -196,35 +206,39 @@ pub(crate) struct Words<'a> {
     salt: Salt,
     values: &'a [AtomicU64],
     checks: &'a [AtomicU64],
+    /// None, or one for each word: see `spare_words.rs`.
+    spares: &'a [AtomicU64],
 }
 
 impl<'a> Words<'a> {
-    /// A report for each word that disagrees with its check. Call it while no word is being set.
+    /// A report for each word that disagrees with its check or its spare. Call it while no word is
+    /// being set.
     pub(crate) fn damages(self) -> impl Iterator<Item = Corruption> + 'a {
-        self.values.iter().zip(self.checks).enumerate().filter_map(
-            move |(index, (value, check))| {
-                // ORDERING: Relaxed: no word is set during this pass, or its caller looks again.
-                let [value, check] = [value, check].map(|word| word.load(Ordering::Relaxed));
-                let agrees = check == value.wrapping_add(self.salt.0).wrapping_add(mark(index));
-                (!agrees).then(|| damage(self.salt, index, value, check))
-            },
-        )
+        // ORDERING: Relaxed: no word is set during this pass, or its caller looks again.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        (0..self.values.len()).filter_map(move |index| {
+            let [value, check] = [self.values, self.checks].map(|words| load(&words[index]));
+            let base = self.salt.0.wrapping_add(mark(index));
+            if check != base.wrapping_add(value) {
+                return Some(damage(self.salt, index, value, check));
+            }
+            let (spare, expected) = (self.spares.get(index).map(load)?, spare_of(base, value));
+            let report = || Corruption::of_word(Place::Control, 8 * index as u64, expected, spare);
+            (spare != expected).then(report)
+        })
     }
 
-    /// Compares every word with its check. Call it while no word is being set.
-    pub(crate) fn check(self) -> Result<(), Corruption> {
-        self.damages().next().map_or(Ok(()), Err)
-    }
-
-    /// The values, then the checks, for tests and the fault injector.
+    /// The values, then the checks, then the spares, if the words have any; for tests and the fault
+    /// injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
-    pub(crate) fn runs(self) -> [&'a [AtomicU64]; 2] {
-        [self.values, self.checks]
+    pub(crate) fn runs(self) -> impl Iterator<Item = &'a [AtomicU64]> {
+        let runs = [self.values, self.checks, self.spares];
+        runs.into_iter().filter(|run| !run.is_empty())
     }
 }
 
 #[cold]
-fn damage(salt: Salt, index: usize, value: u64, check: u64) -> Corruption {
+pub(super) fn damage(salt: Salt, index: usize, value: u64, check: u64) -> Corruption {
     let expected = check.wrapping_sub(salt.0).wrapping_sub(mark(index));
     Corruption::of_word(Place::Control, 8 * index as u64, expected, value)
 }
@@ -283,7 +297,6 @@ mod tests {
                 wanted.flipped_bit = flipped_bit;
                 assert_eq!(words.get(salt, index), Err(wanted));
                 assert_eq!(words.words(salt).damages().collect::<Vec<_>>(), [wanted]);
-                assert_eq!(words.words(salt).check(), Err(wanted));
             }
             // ORDERING: Relaxed: one thread.
             words.values.0[index].store(clean, Ordering::Relaxed);
@@ -299,7 +312,7 @@ mod tests {
             let words = words(other);
             assert!((0..WORDS).all(|index| words.get(salt(1, 0), index).is_err()));
             assert_eq!(words.words(salt(1, 0)).damages().count(), WORDS);
-            words.words(other).check().unwrap();
+            assert_eq!(words.words(other).damages().count(), 0);
         }
     }
 
@@ -328,7 +341,8 @@ mod tests {
                     own.values.0[to].store(value, Ordering::Relaxed);
                     // ORDERING: Relaxed: one thread.
                     own.checks.0[to].store(check, Ordering::Relaxed);
-                    let agrees = own.get(salt, to).is_ok() || own.words(salt).check().is_ok();
+                    let agrees =
+                        own.get(salt, to).is_ok() || own.words(salt).damages().count() == 0;
                     assert!(!agrees || (value, check) == kept, "{from} over {to}");
                 }
                 // ORDERING: Relaxed: one thread.
@@ -337,7 +351,7 @@ mod tests {
                 own.checks.0[to].store(kept.1, Ordering::Relaxed);
             }
         }
-        own.words(salt).check().unwrap();
+        assert_eq!(own.words(salt).damages().count(), 0);
     }
 
     /// A store that never reached memory, of the value or of the check.
@@ -347,27 +361,15 @@ mod tests {
         let words = ControlWords::<2>::new(salt);
         // ORDERING: Relaxed: one thread.
         let old = words.checks.0[1].load(Ordering::Relaxed);
-        assert_eq!(
-            (words.get(salt, 1), words.get_or_unset(salt, 1)),
-            (Ok(0), Ok(0))
-        );
+        assert_eq!(words.get(salt, 1), Ok(0));
         words.set(salt, 1, 5);
-        assert_eq!(
-            (words.get(salt, 1), words.get_or_unset(salt, 1)),
-            (Ok(5), Ok(5))
-        );
+        assert_eq!(words.get(salt, 1), Ok(5));
         // ORDERING: Relaxed: one thread.
         words.values.0[1].store(0, Ordering::Relaxed);
-        assert_eq!(
-            (
-                words.get(salt, 1).unwrap_err().expected,
-                words.get_or_unset(salt, 1)
-            ),
-            (5, Ok(0))
-        );
+        assert_eq!(words.get(salt, 1).unwrap_err().expected, 5);
         words.set(salt, 1, 5);
         // ORDERING: Relaxed: one thread.
         words.checks.0[1].store(old, Ordering::Relaxed);
-        assert!(words.get(salt, 1).is_err() && words.get_or_unset(salt, 1).is_err());
+        assert!(words.get(salt, 1).is_err());
     }
 }

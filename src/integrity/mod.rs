@@ -9,9 +9,12 @@ pub(crate) mod tag;
 pub(crate) mod index_checks;
 pub(crate) mod flipped_bit;
 pub(crate) mod control_word;
+pub(crate) mod spare_words;
 pub(crate) mod checksum_kind;
 pub(crate) mod block_checks;
 pub(crate) mod options;
+#[cfg(all(test, loom))]
+mod loom;
 
 pub use self::digest::{Kvo, Kvos, Protected, StoredProtection};
 pub use crate::error::Place;

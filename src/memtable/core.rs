@@ -146,6 +146,18 @@ impl Core {
         }
     }
 
+    /// Puts right every control word of the arena and of the filters of which one copy is damaged.
+    pub(crate) fn heal_control(&self) {
+        let control = &self.arena.control;
+        if control.check().is_ok()
+            && let Ok(secret) = control.secret()
+        {
+            self.filters
+                .parts(secret)
+                .for_each(|(parts, salt)| parts.heal(&control.heals, salt));
+        }
+    }
+
     /// Compares the sums of a full pass with the sums that the freeze sealed. Does nothing in a
     /// table that is not frozen.
     pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {

@@ -63,7 +63,7 @@ shown! {
     "Core": impl [] Core, |core| {
         "protection_bytes": core.options.paranoid.protection_bytes(),
         // A damaged flag counts as frozen, as in `is_frozen`.
-        "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
+        "frozen": !core.arena.control.is_unset(ControlWord::FROZEN),
     }
     "TableReader": impl [] TableReader, |table| { "core": table.core }
     "MemTable": impl [] MemTable, |table| { "core": table.reader.core }

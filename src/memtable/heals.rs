@@ -84,6 +84,7 @@ impl Heals {
     }
 
     /// Whether damage may be put right. Asked before the search for what was there.
+    #[allow(dead_code, reason = "asked before an entry is searched for its flipped bit")]
     pub(crate) fn is_on(&self) -> bool {
         self.repair != Repair::Off
     }
@@ -107,6 +108,13 @@ impl Heals {
         trace::healed(&healed.place, healed.address, healed.bit);
         self.tell.iter().for_each(|tell| tell(&healed));
         true
+    }
+
+    /// Whether this copy of a control word may be put right.
+    #[cold]
+    pub(crate) fn admits_word(&self, address: usize, found: u64, right: u64) -> bool {
+        Healed::of_word(Place::Control, address, found, right)
+            .is_some_and(|healed| self.admits(healed))
     }
 
     /// All places, in the order in which they were put right.

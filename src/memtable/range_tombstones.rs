@@ -239,13 +239,13 @@ impl RangeTombstones {
     /// Whether a range tombstone was written. A flag that is damaged or being set counts as yes.
     #[inline(always)]
     pub(crate) fn may_be_any(&self, arena: &Arena) -> bool {
-        !matches!(arena.control.get(ControlWord::HAS_RANGES), Ok(0))
+        !arena.control.is_unset(ControlWord::HAS_RANGES)
     }
 
     /// Whether the live index has every tombstone. A damaged flag counts as no.
     #[inline(always)]
     fn index_complete(&self, arena: &Arena) -> bool {
-        matches!(arena.control.get(ControlWord::INDEX_LOST), Ok(0))
+        arena.control.is_unset(ControlWord::INDEX_LOST)
     }
 
     /// The sequence number of the newest tombstone over the question's key, at or below its

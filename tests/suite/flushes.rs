@@ -602,7 +602,11 @@ mod scrub_and_freeze {
                         !found.is_empty(),
                         "{ranges} ranges, frozen: {is_frozen}, piece {piece}, bit {bit}"
                     );
-                    assert_eq!(flushed(), fragments, "{ranges} ranges, piece {piece}, bit {bit}");
+                    assert_eq!(
+                        flushed(),
+                        fragments,
+                        "{ranges} ranges, piece {piece}, bit {bit}"
+                    );
                     injector.undo();
                 }
             }

@@ -158,7 +158,9 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     /// The bits of a key or prefix in a filter that does not grow.
     #[inline(always)]
     pub(crate) fn mark_single(&self, view: &View<'_>, key_part: u64) -> Result<Mark, Corruption> {
-        let part = self.parts.known_newest(Self::salt(view.secret))?;
+        let part = self
+            .parts
+            .known_newest(view.arena().heals(), Self::salt(view.secret))?;
         Ok(Self::mark_in(part, key_part))
     }
 
@@ -209,7 +211,9 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     #[cfg(any(loom, test))]
     pub(crate) fn grow(&self, arena: &Arena, secret: Secret) {
         let salt = Self::salt(secret);
-        if let (Some(growth), Ok(newest)) = (&self.growth, self.parts.known_newest(salt)) {
+        if let (Some(growth), Ok(newest)) =
+            (&self.growth, self.parts.known_newest(arena.heals(), salt))
+        {
             self.parts.grow(arena, salt, growth, newest.number + 1);
         }
     }
@@ -288,7 +292,10 @@ mod tests {
             found
         };
         assert_eq!(scrub(), []);
-        let parts = filter.parts.all(Filter::<KEYS>::salt(view.secret)).unwrap();
+        let parts = filter
+            .parts
+            .all(arena.heals(), Filter::<KEYS>::salt(view.secret))
+            .unwrap();
         assert!(parts.len() == 1 && (20..=2000 / 64).contains(&parts[0].lines.count()));
         for place in filter
             .parts

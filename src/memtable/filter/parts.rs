@@ -16,8 +16,9 @@
 //!   part or in one that became the newest later. So a reader that knows of the entry loads the
 //!   same name or a later one, and asks each part up to it, the one with the key among them.
 //! * PARTS-2: NEWEST and each name have a check. A reader that cannot verify one of them says
-//!   nothing about a key, so no damage takes a part out of the filter. While NEWEST changes, it
-//!   does not verify: a writer then waits for the thread that sets it.
+//!   nothing about a key, so no damage takes a part out of the filter; a writer or a scrub puts the
+//!   word right. While NEWEST changes, it does not verify: a writer then waits for the thread that
+//!   sets it.
 //!
 //! Any thread; lock-free, but for the writes that make the first part or open a group. If the arena
 //! has no room for a part, the part before is used on. Not promised: a number of keys for each part.
@@ -25,9 +26,11 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Result};
-use crate::integrity::control_word::{ControlWords, Salt, Words};
+use crate::integrity::control_word::{Salt, Words};
+use crate::integrity::spare_words::{Key, SpareWords};
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::filter::checked_lines::{GROUPS, LINE_BYTES, LINE_WORDS, Lines, lost};
+use crate::memtable::heals::Heals;
 use crate::sync::{Mutex, Ordering};
 
 /// The largest number of parts: enough for the largest write buffer.
@@ -56,7 +59,7 @@ const OPEN: usize = NAME + PARTS_MAX;
 
 /// The parts of one filter.
 pub(crate) struct Parts {
-    control: ControlWords<{ OPEN + PARTS_MAX }>,
+    control: SpareWords<{ OPEN + PARTS_MAX }>,
     /// A writer holds this lock while it opens a group.
     opening: Mutex<()>,
     /// A writer holds this lock while it makes a part.
@@ -162,7 +165,7 @@ impl Parts {
     /// No part.
     pub(crate) fn new(salt: Salt) -> Self {
         Parts {
-            control: ControlWords::new(salt),
+            control: SpareWords::new(salt),
             opening: Mutex::new(()),
             making: Mutex::default(),
         }
@@ -204,7 +207,7 @@ impl Parts {
     #[inline(never)]
     fn settled(&self, arena: &Arena, salt: Salt, growth: Option<&Growth>) -> Result<Part> {
         let _making = self.making.lock();
-        if let Some(part) = Part::named(self.control.get(salt, NEWEST)?) {
+        if let Some(part) = Part::named(self.get(arena.heals(), salt, NEWEST)?) {
             return Ok(part);
         }
         let growth = growth.ok_or_else(lost)?;
@@ -213,8 +216,26 @@ impl Parts {
 
     /// The part that NEWEST names.
     #[inline(always)]
-    pub(crate) fn known_newest(&self, salt: Salt) -> Result<Part, Corruption> {
-        Part::named(self.control.get(salt, NEWEST)?).ok_or_else(lost)
+    pub(crate) fn known_newest(&self, heals: &Heals, salt: Salt) -> Result<Part, Corruption> {
+        Part::named(self.get(heals, salt, NEWEST)?).ok_or_else(lost)
+    }
+
+    /// A control word, after damage to one of its copies was put right.
+    #[inline(always)]
+    fn get(&self, heals: &Heals, salt: Salt, word: usize) -> Result<u64, Corruption> {
+        self.control.get(salt, word, &|address, found, right| {
+            heals.admits_word(address, found, right)
+        })
+    }
+
+    /// Puts right every control word of which one copy is damaged.
+    pub(crate) fn heal(&self, heals: &Heals, salt: Salt) {
+        // What cannot be put right costs no answer: a scrub reports it.
+        let _ = self
+            .control
+            .check(|_| Key::Salt(salt), &|address, found, right| {
+                heals.admits_word(address, found, right)
+            });
     }
 
     /// Makes a part of a filter that grows. The groups of a small part are all open.
@@ -238,7 +259,8 @@ impl Parts {
     pub(crate) fn grow_if_full(&self, view: &View<'_>, salt: Salt, growth: &Growth, hash: u64) {
         /// Lines of the first look, and of the second.
         const LOOKS: [u64; 2] = [2, 32];
-        let Some(Part { number, lines }) = self.known_newest(salt).ok() else {
+        let Some(Part { number, lines }) = self.known_newest(view.arena().heals(), salt).ok()
+        else {
             return;
         };
         if number + 1 == growth.parts {
@@ -260,7 +282,7 @@ impl Parts {
             return;
         };
         let is_next = self
-            .known_newest(salt)
+            .known_newest(arena.heals(), salt)
             .is_ok_and(|newest| newest.number + 1 == number);
         if is_next
             && number < growth.parts
@@ -334,7 +356,7 @@ impl Parts {
     ) -> Result<(), Corruption> {
         let _opening = self.opening.lock();
         let place = OPEN + part.number % PARTS_MAX;
-        let open = self.control.get(salt, place)?;
+        let open = self.get(view.arena().heals(), salt, place)?;
         if open & group == 0 {
             part.lines.give_keys(view, open, group)?;
             self.control.set(salt, place, open | group);
@@ -345,9 +367,10 @@ impl Parts {
     /// Whether no hash of these groups was ever written to this part (LINES-3). Asked about lines
     /// that do not agree.
     pub(crate) fn are_unused(&self, salt: Salt, number: usize, groups: u64) -> bool {
-        self.control
-            .get(salt, OPEN + number % PARTS_MAX)
-            .is_ok_and(|open| open & groups == 0)
+        let (open, mismatch) = self
+            .control
+            .get_with_mismatch(salt, OPEN + number % PARTS_MAX);
+        mismatch == 0 && open & groups == 0
     }
 
     /// The control words: names, and open groups.
@@ -356,8 +379,8 @@ impl Parts {
     }
 
     /// Every part, oldest first.
-    pub(crate) fn all(&self, salt: Salt) -> Result<Vec<Part>, Corruption> {
-        let named = |number| Ok(Part::named(self.control.get(salt, NAME + number)?));
+    pub(crate) fn all(&self, heals: &Heals, salt: Salt) -> Result<Vec<Part>, Corruption> {
+        let named = |number| Ok(Part::named(self.get(heals, salt, NAME + number)?));
         let parts: Result<Vec<Option<Part>>, Corruption> = (0..PARTS_MAX).map(named).collect();
         Ok(parts?.into_iter().flatten().collect())
     }
@@ -370,7 +393,7 @@ impl Parts {
         wait_out_writers: &mut dyn FnMut(),
         report: &mut dyn FnMut(Corruption),
     ) -> Result<(), Corruption> {
-        for Part { number, lines } in self.all(salt)? {
+        for Part { number, lines } in self.all(view.arena().heals(), salt)? {
             let are_unused = |groups| self.are_unused(salt, number, groups);
             lines.scrub(view, &are_unused, wait_out_writers, report)?;
         }
@@ -384,7 +407,7 @@ impl Parts {
         view: &View<'a>,
         salt: Salt,
     ) -> Result<Vec<&'a crate::sync::AtomicU64>, Corruption> {
-        let words = self.all(salt)?.into_iter();
+        let words = self.all(view.arena().heals(), salt)?.into_iter();
         let words: Result<Vec<_>, _> = words.map(|part| part.lines.every_word(view)).collect();
         Ok(words?.concat())
     }

@@ -33,7 +33,7 @@ fn grown(arena: &Arena) -> (Filter<KEYS>, Vec<u64>) {
     keys[..60].iter().for_each(|key| add(&filter, &view, *key));
     filter.grow(arena, view.secret);
     keys[60..].iter().for_each(|key| add(&filter, &view, *key));
-    assert_eq!(filter.parts.all(salt).unwrap().len(), 2);
+    assert_eq!(filter.parts.all(arena.heals(), salt).unwrap().len(), 2);
     (filter, keys)
 }
 
@@ -117,7 +117,7 @@ fn a_control_word_that_goes_back_hides_no_key() {
             filter.grow(&arena, view.secret);
         }
     }
-    assert!(filter.parts.all(salt).unwrap().len() == 3 && history.len() > 20);
+    assert!(filter.parts.all(arena.heals(), salt).unwrap().len() == 3 && history.len() > 20);
     for (at, word) in words().into_iter().enumerate() {
         // ORDERING: Relaxed: one thread.
         let clean = word.load(Ordering::Relaxed);
@@ -140,7 +140,7 @@ fn a_filter_grows_with_its_keys() {
     let view = arena.view().unwrap();
     let salt = Filter::<KEYS>::salt(view.secret);
     let filter = Filter::<KEYS>::growing(view.secret, 64 << 20, 10);
-    assert!(!filter.lacks(&view, 1) && filter.parts.all(salt).unwrap().is_empty());
+    assert!(!filter.lacks(&view, 1) && filter.parts.all(arena.heals(), salt).unwrap().is_empty());
     let part = |n: u64| key_part(&n.to_be_bytes());
     let most = if cfg!(debug_assertions) {
         10_000
@@ -152,7 +152,7 @@ fn a_filter_grows_with_its_keys() {
         add(&filter, &view, part(number / 2));
         assert!(!filter.lacks(&view, part(number)));
         if (number + 1).is_power_of_two() && number > 200 {
-            let parts = filter.parts.all(salt).unwrap();
+            let parts = filter.parts.all(arena.heals(), salt).unwrap();
             let lines: u64 = parts.iter().map(|part| part.lines.count()).sum();
             let bits = lines * 512 / (number + 1);
             assert!(
@@ -176,6 +176,6 @@ fn a_filter_without_room_stays_as_it_is() {
     let keys: Vec<u64> = (0..3000u64).map(|n| key_part(&n.to_be_bytes())).collect();
     keys.iter().for_each(|key| add(&filter, &view, *key));
     let salt = Filter::<KEYS>::salt(view.secret);
-    assert_eq!(filter.parts.all(salt).unwrap().len(), 1);
+    assert_eq!(filter.parts.all(arena.heals(), salt).unwrap().len(), 1);
     assert!(keys.iter().all(|key| !filter.lacks(&view, *key)));
 }

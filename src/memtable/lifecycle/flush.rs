@@ -142,7 +142,7 @@ struct Entries<'t> {
 
 impl<'t> FlushIter<'t> {
     pub(crate) fn new(core: &'t Arc<Core>, versions: Versions<'_>) -> Result<Self> {
-        core.arena.control.words().check()?;
+        core.arena.control.check()?;
         let search = core.point_search()?;
         let entries = Entries {
             search,

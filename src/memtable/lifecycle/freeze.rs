@@ -28,5 +28,5 @@ pub(crate) fn freeze(core: &Core) -> Result<()> {
     if is_first {
         trace::frozen(totals.entries, totals.range_deletes, totals.data_bytes);
     }
-    Ok(core.arena.control.words().check()?)
+    Ok(core.arena.control.check()?)
 }

@@ -1,7 +1,7 @@
 //! Scrub: verifies everything that a table stores and reports every finding.
 //!
 //! ```text
-//!   control words
+//!   control words: first, one damaged copy of a word is put right
 //!   level 0      every entry: header, key digest, value digest, order, tag of its link
 //!   levels 1..   every link: its target is after the link's node, and tall enough for the level
 //!   back links   every one: its tag; in a frozen table also its target
@@ -119,6 +119,7 @@ pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> Scr
         seen,
         progress,
     };
+    core.heal_control();
     core.each_control(&mut |words| scrub.control(words));
     let count = || core.tombstones.live.len().ok();
     core.shards

@@ -94,7 +94,6 @@ impl<'a> Search<'a> {
             .view
             .arena()
             .control
-            .words()
             .check()
             .err()
             .unwrap_or(corruption);
