@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use paranoid_memtable::repair::Healed;
 use paranoid_memtable::sibling::{IS_TRACED, Mutex, stalled, stopped};
 use paranoid_memtable::{Error, SequenceNumber, StallCause};
 
@@ -102,6 +103,14 @@ pub enum SetEvent {
         waited: Duration,
         /// The budget that is used up, if it is refused.
         refused: Option<StallCause>,
+    },
+    /// A table of the set has put right a damaged place of its memory. The event is delivered with the
+    /// next one, or by the next write, switch or flush. A memory module that does so again should be
+    /// replaced.
+    #[non_exhaustive]
+    Healed {
+        /// The place: what it holds, its address in the memory of the process, and the bit.
+        place: Healed,
     },
     /// The set has become read-only: a flush met damage, a batch was not finished, or a write or a
     /// sync of the journal failed.

@@ -43,7 +43,7 @@ pub(crate) struct Shared<B> {
     /// Held by the thread that makes a new base (FLUSH-JOB-1).
     pub(crate) installs: Mutex<()>,
     pub(crate) buffers: Arc<Membership>,
-    pub(crate) reports: Reports,
+    pub(crate) reports: Arc<Reports>,
 }
 
 /// The state under the commit mutex. The fields that each batch reads or writes come first, in the
@@ -81,7 +81,13 @@ impl<B> Shared<B> {
             scans,
             ..
         } = options;
-        let model = MemTable::new(options.table.clone())?;
+        let reports = Arc::new(Reports::new(options.listener.clone()));
+        // The table that tells may be in a call that holds locks of the set.
+        let told = Arc::clone(&reports);
+        let table_options = options.table.clone().with_tell(Arc::new(move |place| {
+            told.note(|| SetEvent::Healed { place: *place });
+        }));
+        let model = MemTable::new(table_options)?;
         let active = Slot::new(first_table, model.fork()?, buffers.count_table(), scans);
         let tables = Arc::new(Tables {
             active,
@@ -114,7 +120,7 @@ impl<B> Shared<B> {
             gates: Gates::new(),
             installs: Mutex::new(()),
             buffers,
-            reports: Reports::new(options.listener.clone()),
+            reports,
             options,
         })
     }

@@ -36,6 +36,8 @@ pub struct SetStats {
     /// Bytes of memory of flushed tables that the set keeps for its next tables:
     /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
     pub recycled_bytes: u64,
+    /// Damaged places that the unflushed tables have put right: see [`SetEvent::Healed`](crate::SetEvent).
+    pub healed: u64,
     /// Number of different sequence numbers of [snapshots](crate::MemTableSet::snapshots).
     pub snapshots: u64,
 }

@@ -558,6 +558,7 @@ impl<B> MemTableSet<B> {
             pinned_bytes: counted.pinned_bytes,
             pinned_for: counted.pinned_for,
             recycled_bytes: counted.recycled_bytes,
+            healed: view.readers().map(|table| table.stats().healed).sum(),
             snapshots: self.snapshots().len() as u64,
         }
     }

@@ -19,7 +19,7 @@
 //!   all three copies, does not make two copies name one wrong value: not if it is cleared, filled,
 //!   or copied from other words, and not if two of the copies change places.
 //!
-//! Any thread. A reader waits for the lock only if no two copies agree.
+//! Any thread. A reader waits for the lock only if neither value nor spare agrees with the check.
 
 #![forbid(unsafe_code)]
 
@@ -62,25 +62,35 @@ fn copies_of(key: Key, index: usize, value: u64) -> Copies {
     [value, base.wrapping_add(value), spare_of(base, value)]
 }
 
-/// The value that two of the three copies name.
-fn named_by_two(key: Key, index: usize, [value, check, spare]: Copies) -> Option<u64> {
+/// The values that the three copies name.
+fn named_by(key: Key, index: usize, [value, check, spare]: Copies) -> Copies {
     let base = match key {
         Key::Salt(salt) => salt.0.wrapping_add(mark(index)),
         Key::Itself => mark(index),
     };
-    let [check, spare] = [check, spare].map(|copy| copy.wrapping_sub(base));
-    let [by_check, by_spare] = match key {
-        Key::Salt(_) => [check, spare.wrapping_mul(const { inverse(SPARE) })],
-        // The word and its salt, added, are a multiple of the word.
-        Key::Itself => [
-            check.wrapping_mul(const { inverse(SALT_FACTOR + 1) }),
-            spare.wrapping_mul(const { inverse(SALT_FACTOR + SPARE) }),
-        ],
+    // The word and its salt, added, are a multiple of the word.
+    let of_check = match key {
+        Key::Salt(_) => 1,
+        Key::Itself => const { inverse(SALT_FACTOR + 1) },
     };
-    if value == by_check || value == by_spare {
+    let of_spare = match key {
+        Key::Salt(_) => const { inverse(SPARE) },
+        Key::Itself => const { inverse(SALT_FACTOR + SPARE) },
+    };
+    [
+        value,
+        check.wrapping_sub(base).wrapping_mul(of_check),
+        spare.wrapping_sub(base).wrapping_mul(of_spare),
+    ]
+}
+
+/// The value that two of the three copies name.
+fn named_by_two(key: Key, index: usize, copies: Copies) -> Option<u64> {
+    let [value, check, spare] = named_by(key, index, copies);
+    if value == check || value == spare {
         Some(value)
     } else {
-        (by_check == by_spare).then_some(by_check)
+        (check == spare).then_some(check)
     }
 }
 
@@ -168,9 +178,11 @@ impl<const N: usize> SpareWords<N> {
         let mut changing = self.changing.try_lock();
         let mut found = self.copies(index);
         if changing.is_none() {
-            // Another thread sets a word, perhaps this one.
-            if let Some(value) = named_by_two(key, index, found) {
-                return Ok(value);
+            // Another thread sets a word, perhaps this one. Then the check names the new value or the
+            // old one, and another copy does, too.
+            let [value, check, spare] = named_by(key, index, found);
+            if check == value || check == spare {
+                return Ok(check);
             }
             changing = Some(self.changing.lock());
             found = self.copies(index);
@@ -183,7 +195,7 @@ impl<const N: usize> SpareWords<N> {
             return Ok(value);
         };
         let copy = self.copy(which, index);
-        if !admit(copy.as_ptr().addr(), found[which], right[which]) {
+        if !admit(std::ptr::from_ref(copy).addr(), found[which], right[which]) {
             return if which == 2 {
                 Ok(value)
             } else {
@@ -302,7 +314,7 @@ mod tests {
                 words.check(key, &admit).unwrap();
                 assert_eq!(all(&words), clean, "copy {which} of word {index}: {bad:#x}");
                 let place = (
-                    words.copy(which, index).as_ptr().addr(),
+                    std::ptr::from_ref(words.copy(which, index)).addr(),
                     bad,
                     clean[index][which],
                 );

@@ -84,7 +84,10 @@ impl Heals {
     }
 
     /// Whether damage may be put right. Asked before the search for what was there.
-    #[allow(dead_code, reason = "asked before an entry is searched for its flipped bit")]
+    #[allow(
+        dead_code,
+        reason = "asked before an entry is searched for its flipped bit"
+    )]
     pub(crate) fn is_on(&self) -> bool {
         self.repair != Repair::Off
     }

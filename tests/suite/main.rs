@@ -11,6 +11,8 @@ mod support;
 mod batch;
 mod batch_families;
 #[cfg(feature = "fault-injection")]
+mod control_heals;
+#[cfg(feature = "fault-injection")]
 mod corruption;
 mod debug_output;
 mod examples;

@@ -273,13 +273,16 @@ mod tests {
             for (from, to) in
                 (0..3 * COUNT).flat_map(|from| (0..3 * COUNT).map(move |to| (from, to)))
             {
-                for len in [1, LINE_UNITS as usize, COUNT]
+                for len in [1, LINE_UNITS as usize, COUNT, 2 * COUNT]
                     .into_iter()
                     .filter(|len| from.max(to) + len <= 3 * COUNT)
                 {
                     let mut changed = clean.clone();
                     changed.copy_within(from..from + len, to);
                     judge(&changed, &("copied", from, to, len));
+                    let mut filled = clean.clone();
+                    filled[to..to + len].fill(if from % 2 == 0 { 0 } else { u64::MAX });
+                    judge(&filled, &("filled", from, to, len));
                     if from + len <= to {
                         changed[from..from + len].copy_from_slice(&clean[to..to + len]);
                         judge(&changed, &("swapped", from, to, len));

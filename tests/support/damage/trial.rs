@@ -722,14 +722,17 @@ pub enum Demand {
 }
 
 impl<'m> Trial<'m> {
-    /// Scrubs. Its findings count as detection; damage that matters must be among them.
+    /// Scrubs. Its findings, and what was put right, count as detection; damage that matters must be
+    /// among them.
     pub fn scrub(&mut self, table: &TableReader, demand: Demand) {
         let report = table.scrub(|_| {});
-        self.verdict.detected |= !report.findings.is_empty();
+        // What was put right is told.
+        let is_noticed = !report.findings.is_empty() || !report.healed.is_empty();
+        self.verdict.detected |= is_noticed;
         if report.check().is_ok() != report.findings.is_empty() {
             self.wrong(|| "a scrub's report contradicts itself".into());
         }
-        if demand == Demand::Finding && report.findings.is_empty() {
+        if demand == Demand::Finding && !is_noticed {
             self.wrong(|| "a scrub finds nothing".into());
         }
     }
