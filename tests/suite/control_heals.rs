@@ -6,14 +6,19 @@
 //!         --scrub--> no finding; the byte is what it was; `healed` names it
 //! ```
 
+use std::sync::{Arc, Mutex};
+
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::flush::{FlushItem, Versions};
 use paranoid_memtable::integrity::{Place, Repair};
+use paranoid_memtable::repair::Healed;
 use paranoid_memtable::{
     Directory, Error, ImmutableMemTable, MemTable, MemTableOptions, MemTableOptionsBuilder,
     WriteBatch,
 };
+
+use paranoid_set::{Listener, MemTableSet, SetEvent, SetOptions};
 
 use crate::support::rng::Watchdog;
 
@@ -351,4 +356,54 @@ fn a_stuck_bit_is_told_once() {
         assert_eq!(table.get("k002", 500).unwrap().value(), Some(&b"vv"[..]));
     }
     assert_eq!((table.healed().len(), table.stats().healed), (1, 1));
+}
+
+/// Three copies of each control word are most of an empty table.
+#[test]
+fn an_empty_table_takes_three_and_a_half_kilobytes() {
+    let bytes = MemTable::new(plain().build().unwrap())
+        .unwrap()
+        .allocated_bytes();
+    assert!(bytes <= 3584, "{bytes}");
+}
+
+/// The places that a set's listener is told.
+#[derive(Default)]
+struct Heard(Mutex<Vec<Healed>>);
+
+impl Listener for Heard {
+    fn event(&self, event: &SetEvent) {
+        if let SetEvent::Healed { place, .. } = event {
+            self.0.lock().unwrap().push(*place);
+        }
+    }
+}
+
+/// A read puts a word right; the listener is told by the next write, once.
+#[test]
+fn a_set_tells_its_listener() {
+    let heard = Arc::new(Heard::default());
+    let options = SetOptions::builder().listener(heard.clone()).build();
+    let set = MemTableSet::open(options.unwrap(), ()).unwrap();
+    let write = || {
+        let mut batch = WriteBatch::new();
+        batch.put("k", "v").unwrap();
+        set.write(&batch).unwrap();
+    };
+    write();
+    for _ in 0..2 {
+        let view = set.view();
+        // SAFETY: this thread alone uses the set, and holds nothing borrowed from it.
+        #[expect(unsafe_code, reason = "opens the fault injector")]
+        let mut injector = unsafe { FaultInjector::open(view.readers().next().unwrap()) }.unwrap();
+        let pieces = injector.pieces();
+        let piece = (0..pieces.len()).find(|piece| pieces[*piece].region == Region::Control);
+        injector.flip(piece.unwrap() + 1, 9);
+        drop(injector);
+        assert_eq!(view.get("k").unwrap().value(), Some(&b"v"[..]));
+        write();
+    }
+    let heard = heard.0.lock().unwrap();
+    assert_eq!((heard.len(), set.stats().healed), (1, 1));
+    assert_eq!((heard[0].place, heard[0].bit), (Place::Control, Some(1)));
 }

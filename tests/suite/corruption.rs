@@ -680,7 +680,8 @@ fn a_caller_digest_is_compared_before_publication() {
 /// a filter or a writer shard, have a test of their own.
 mod control {
     use paranoid_memtable::fault::{FaultInjector, Part};
-    use paranoid_memtable::{Error, MemTable, WriteBatch};
+    use paranoid_memtable::integrity::Repair;
+    use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
 
     use super::damage::model::{Accelerators, Model, Shape};
     use super::damage::plan::{Area, Kind, copy_pieces, swap};
@@ -1110,8 +1111,11 @@ mod control {
         batch.put(b"a", b"1").unwrap();
         batch.delete_range(b"b", b"c").unwrap();
         let mut refused = 0;
-        for piece in control_pieces(&open(&MemTable::default())) {
-            let table = MemTable::default();
+        // With repair, the word is put right.
+        let options = MemTableOptions::builder().repair(Repair::Off);
+        let table = || MemTable::new(options.clone().build().unwrap()).unwrap();
+        for piece in control_pieces(&open(&table())) {
+            let table = table();
             let mut injector = open(&table);
             injector.flip(piece, 5);
             drop(injector);

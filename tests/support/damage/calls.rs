@@ -31,6 +31,7 @@ const READS: &[&str] = &[
     "can_fit",
     "attach",
     "stats",
+    "healed",
     "source",
 ];
 

@@ -536,6 +536,7 @@ impl Trial<'_> {
             && table.stats().smallest_sequence == smallest
             && table.stats().largest_sequence == Some(model.newest())
             && table.stats() == table.stats()
+            && table.stats().healed == table.healed().len() as u64
             && table.options().write_buffer_size() > 0
             && format!("{:?}", table.comparator()) == "Bytewise";
         let attachment = std::sync::Arc::new(());
