@@ -31,7 +31,7 @@ pub struct ParanoidOptions {
 /// use paranoid_memtable::integrity::Repair;
 /// assert_eq!(Repair::default(), Repair::On { places_max: 16 });
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Repair {
     /// A damaged place is reported as `Corruption`.
     Off,
@@ -41,6 +41,16 @@ pub enum Repair {
         /// reported as `Corruption`.
         places_max: u32,
     },
+}
+
+/// On one line, because the output of a set's options has a limit.
+impl std::fmt::Debug for Repair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Repair::Off => f.write_str("Off"),
+            Repair::On { places_max } => write!(f, "On({places_max})"),
+        }
+    }
 }
 
 impl Default for Repair {

@@ -178,7 +178,8 @@ impl Core {
             .tombstones
             .live
             .allocated_bytes()
-            .saturating_add(self.shards.heap_bytes());
+            .saturating_add(self.shards.heap_bytes())
+            .saturating_add(self.filters.heap_bytes());
         self.arena
             .limit
             .taken_bytes()

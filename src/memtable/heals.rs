@@ -33,7 +33,6 @@ use crate::trace;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub struct Healed {
     /// The kind of memory.
     pub place: Place,

@@ -15,9 +15,9 @@ use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
-use paranoid_memtable::integrity::{BlockChecks, Kvo, Kvos, Protected, StoredProtection};
+use paranoid_memtable::integrity::{BlockChecks, Kvo, Kvos, Protected, Repair, StoredProtection};
 use paranoid_memtable::read::{Base, DeletedBy};
-use paranoid_memtable::repair::{ScrubProgress, ScrubReport};
+use paranoid_memtable::repair::{Healed, ScrubProgress, ScrubReport};
 use paranoid_memtable::scan::Raw;
 use paranoid_memtable::tombstone::{Fragment, Fragmenter};
 use paranoid_memtable::*;
@@ -193,6 +193,12 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
         scrub
     };
     show!(out, "ScrubReport", &many(report));
+    let healed = Healed {
+        place: report.place,
+        address: 1,
+        bit: Some(1),
+    };
+    show!(out, "Healed", &healed);
     for error in [
         table.put(0, &key, &key).unwrap_err(),
         table.put(1 << 60, &long, &key).unwrap_err(),
@@ -351,6 +357,7 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "MemTableOptions", table.options());
     show!(out, "Directory", &Directory::Auto);
     show!(out, "ParanoidOptions", table.options().paranoid());
+    show!(out, "Repair", &Repair::default());
     show!(out, "ParanoidOptionsBuilder", &ParanoidOptions::builder());
     let builder = MemTableOptions::builder()
         .prefix_filter(CappedPrefix::new(3), 0.1)

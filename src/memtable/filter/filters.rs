@@ -21,8 +21,8 @@ use crate::memtable::options::{KeyFilter, MemTableOptions};
 /// The filters of a table.
 #[derive(Default)]
 pub(crate) struct Filters {
-    keys: Option<Filter<KEYS>>,
-    prefixes: Option<(Filter<PREFIXES>, Arc<dyn PrefixExtractor>)>,
+    keys: Option<Box<Filter<KEYS>>>,
+    prefixes: Option<(Box<Filter<PREFIXES>>, Arc<dyn PrefixExtractor>)>,
 }
 
 impl Filters {
@@ -31,21 +31,28 @@ impl Filters {
         let lines = |share| Lines::count_in(options.bytes_of_share(share));
         self.keys = match options.key_filter() {
             KeyFilter::Off => None,
-            KeyFilter::Share(share) => Some(Filter::fixed(arena, lines(share))?),
+            KeyFilter::Share(share) => Some(Box::new(Filter::fixed(arena, lines(share))?)),
             KeyFilter::Bits(bits) => {
                 let secret = arena.control.secret()?;
-                Some(Filter::growing(
-                    secret,
-                    options.write_buffer_size,
-                    bits.into(),
-                ))
+                let filter = Filter::growing(secret, options.write_buffer_size, bits.into());
+                Some(Box::new(filter))
             }
         };
         if let Some((extractor, share)) = &options.prefix_filter {
             let filter = Filter::fixed(arena, lines(*share))?;
-            self.prefixes = Some((filter, Arc::clone(extractor)));
+            self.prefixes = Some((Box::new(filter), Arc::clone(extractor)));
         }
         Ok(())
+    }
+
+    /// Bytes of heap memory: the filters' own structs. Their lines are in the arena.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        let keys = self.keys.iter().map(|filter| size_of_val(&**filter));
+        let prefixes = self
+            .prefixes
+            .iter()
+            .map(|(filter, _)| size_of_val(&**filter));
+        keys.chain(prefixes).sum::<usize>() as u64
     }
 
     #[inline(always)]
