@@ -149,7 +149,7 @@ mod tests {
                 .to_ne_bytes()
                 .iter()
                 .position(|byte| *byte != 0);
-            assert_eq!(Some(healed.address as usize - 4096), byte);
+            assert_eq!(byte.map(|byte| byte as u64 + 4096), Some(healed.address));
             assert_eq!(healed.bit.map(u32::from), Some(bit % 8));
         }
         assert_eq!(of(0, 3).and_then(|healed| healed.bit), None);

@@ -156,10 +156,7 @@ impl<'t> FaultInjector<'t> {
             }
         };
         core.each_control(&mut |control| {
-            control
-                .runs()
-                .into_iter()
-                .for_each(|run| words(run, Fresh::Made));
+            control.runs().for_each(|run| words(run, Fresh::Made));
         });
         core.tombstones
             .live

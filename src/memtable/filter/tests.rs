@@ -48,14 +48,7 @@ fn damage_to_a_part_hides_no_key_of_any_part() {
     let salt = Filter::<KEYS>::salt(view.secret);
     let mut words = filter.parts.every_word(&view, salt).unwrap();
     let lines = words.len();
-    words.extend(
-        filter
-            .parts
-            .control_words(salt)
-            .runs()
-            .into_iter()
-            .flatten(),
-    );
+    words.extend(filter.parts.control_words(salt).runs().flatten());
     // ORDERING: Relaxed: one thread.
     let clean: Vec<u64> = words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
     let hidden = || keys.iter().filter(|key| filter.lacks(&view, **key)).count();
