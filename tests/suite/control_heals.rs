@@ -109,6 +109,13 @@ impl Shape {
     }
 }
 
+/// The state of a table when the bit flips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Mutable,
+    Frozen,
+}
+
 /// A call with its result as text.
 type Call = fn(&MemTable) -> Result<String, Error>;
 
@@ -243,7 +250,8 @@ fn is_for_frozen(call: &str) -> bool {
         .any(|write| call.starts_with(write))
 }
 
-fn every_call(shape: &Shape, is_frozen: bool) {
+fn every_call(shape: &Shape, state: State) {
+    let is_frozen = state == State::Frozen;
     let step = if cfg!(debug_assertions) { 509 } else { 1 };
     let words = 3 * (ARENA_WORDS + FILTER_WORDS * shape.filters);
     for (number, (name, call)) in CALLS.iter().enumerate() {
@@ -305,8 +313,8 @@ fn every_call(shape: &Shape, is_frozen: bool) {
 fn a_flip_in_a_control_word_costs_no_answer() {
     let _watchdog = Watchdog::new("control_heals::a_flip_in_a_control_word_costs_no_answer", 0);
     for shape in &SHAPES {
-        every_call(shape, false);
-        every_call(shape, true);
+        every_call(shape, State::Mutable);
+        every_call(shape, State::Frozen);
     }
 }
 
