@@ -123,6 +123,12 @@ pub(crate) struct Published<T> {
     value: std::sync::OnceLock<T>,
 }
 
+impl<T> Default for Published<T> {
+    fn default() -> Self {
+        Published::new()
+    }
+}
+
 impl<T> Published<T> {
     pub(crate) fn new() -> Self {
         Published {
@@ -141,6 +147,11 @@ impl<T> Published<T> {
             return None;
         }
         self.value.get()
+    }
+
+    /// Takes the published value out.
+    pub(crate) fn take(&mut self) -> Option<T> {
+        self.value.take()
     }
 
     /// The published value, for the owner of the cell.

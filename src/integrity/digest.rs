@@ -29,6 +29,7 @@
 use std::marker::PhantomData;
 
 use crate::integrity::hash::{hash, hash_under, mix, splitmix};
+use crate::integrity::hash_flip::flip_to;
 use crate::key::SequenceNumber;
 use crate::kind::Kind;
 
@@ -178,6 +179,16 @@ pub(crate) fn key_part(key: &[u8]) -> u64 {
 #[inline(always)]
 pub(crate) fn value_part(value: &[u8]) -> u64 {
     hash_under::<SEED_VALUE>(value)
+}
+
+/// The bit of a key whose flip gives it this K.
+pub(crate) fn key_flip(key: &mut [u8], part: u64) -> Option<usize> {
+    flip_to::<SEED_KEY>(key, part)
+}
+
+/// The bit of a value whose flip gives it this V.
+pub(crate) fn value_flip(value: &mut [u8], part: u64) -> Option<usize> {
+    flip_to::<SEED_VALUE>(value, part)
 }
 
 /// V, computed without a call for values of at most [`UNROLLED`] bytes.

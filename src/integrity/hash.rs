@@ -29,11 +29,11 @@ pub(crate) const fn splitmix(n: u64) -> u64 {
 }
 
 const STEPS: usize = 8;
-const STEP: usize = 16;
+pub(super) const STEP: usize = 16;
 /// Inputs of up to this many bytes are hashed without a loop.
 pub(crate) const UNROLLED: usize = STEPS * STEP;
-const ACCUMULATORS: usize = 4;
-const BLOCK: usize = ACCUMULATORS * STEP;
+pub(super) const ACCUMULATORS: usize = 4;
+pub(super) const BLOCK: usize = ACCUMULATORS * STEP;
 
 /// Two constants for each step, and two for the end.
 const SALTS: [u64; 2 * STEPS + 2] = {
@@ -127,7 +127,7 @@ fn short(bytes: &[u8], seed: u64) -> u64 {
 }
 
 #[inline(always)]
-fn finish(sum: u64, len: usize, seed: u64) -> u64 {
+pub(super) fn finish(sum: u64, len: usize, seed: u64) -> u64 {
     fold(
         sum ^ SALTS[2 * STEPS],
         (len as u64) ^ SALTS[2 * STEPS + 1] ^ seed.rotate_left(32),
@@ -139,7 +139,8 @@ fn long_under<const SEED: u64>(bytes: &[u8]) -> u64 {
     long(bytes, SEED)
 }
 
-#[inline]
+/// Inlined also where it has several callers, so that `long_under` stays one call.
+#[inline(always)]
 fn long(bytes: &[u8], seed: u64) -> u64 {
     if bytes.len() <= UNROLLED {
         tail(bytes, bytes, seed, seed)
@@ -151,34 +152,64 @@ fn long(bytes: &[u8], seed: u64) -> u64 {
 /// Hashes over 128 bytes. Out of line, so that shorter inputs save no registers for it.
 #[inline(never)]
 fn longest(bytes: &[u8], seed: u64) -> u64 {
-    let mut accumulators = [
-        seed ^ SALTS[8],
-        seed ^ SALTS[9],
-        seed ^ SALTS[10],
-        seed ^ SALTS[11],
-    ];
-    // At least one byte remains for the tail, whose last step overlaps the blocks.
-    let (blocks, _) = bytes[..bytes.len() - 1].as_chunks::<BLOCK>();
+    let blocks = blocks(bytes);
+    let sum = joined(accumulate(blocks, seed));
+    tail(bytes, &bytes[blocks.len() * BLOCK..], sum, seed)
+}
+
+/// The blocks of an input of over 128 bytes. At least one byte remains for the tail, whose last
+/// step overlaps the blocks.
+#[inline(always)]
+pub(super) fn blocks(bytes: &[u8]) -> &[[u8; BLOCK]] {
+    bytes[..bytes.len() - 1].as_chunks().0
+}
+
+/// The accumulators after all blocks.
+#[inline(always)]
+pub(super) fn accumulate(blocks: &[[u8; BLOCK]], seed: u64) -> [u64; ACCUMULATORS] {
+    let mut accumulators = std::array::from_fn(|lane| first_state(lane, seed));
     for block in blocks {
-        for ((state, step), salt) in accumulators
-            .iter_mut()
-            .zip(block.as_chunks::<STEP>().0)
-            .zip(SALTS)
-        {
-            let [low, high] = halves(step);
-            *state = fold(low ^ salt, high ^ *state);
+        for (lane, state) in accumulators.iter_mut().enumerate() {
+            *state = next_state(lane, *state, lane_of(block, lane));
         }
     }
-    let sum = fold(accumulators[0] ^ SALTS[12], accumulators[1] ^ SALTS[13]).wrapping_add(fold(
+    accumulators
+}
+
+#[inline(always)]
+pub(super) fn first_state(lane: usize, seed: u64) -> u64 {
+    seed ^ SALTS[STEPS + lane]
+}
+
+#[inline(always)]
+pub(super) fn next_state(lane: usize, state: u64, [low, high]: [u64; 2]) -> u64 {
+    fold(low ^ SALTS[lane], high ^ state)
+}
+
+/// The two words of a block that its accumulator `lane` takes.
+#[inline(always)]
+pub(super) fn lane_of(block: &[u8; BLOCK], lane: usize) -> [u64; 2] {
+    halves(&block.as_chunks().0[lane])
+}
+
+/// The sum of the accumulators.
+#[inline(always)]
+pub(super) fn joined(accumulators: [u64; ACCUMULATORS]) -> u64 {
+    fold(accumulators[0] ^ SALTS[12], accumulators[1] ^ SALTS[13]).wrapping_add(fold(
         accumulators[2] ^ SALTS[14],
         accumulators[3] ^ SALTS[15],
-    ));
-    tail(bytes, &bytes[blocks.len() * BLOCK..], sum, seed)
+    ))
+}
+
+/// Adds the steps of `rest`, the end of `bytes`, to a sum, and ends the hash.
+#[inline(always)]
+fn tail(bytes: &[u8], rest: &[u8], sum: u64, seed: u64) -> u64 {
+    finish(tail_sum(bytes, rest, sum, seed), bytes.len(), seed)
 }
 
 /// Adds the steps of `rest`, the end of `bytes`, to a sum.
 #[inline(always)]
-fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
+pub(super) fn tail_sum(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
     let len = bytes.len();
     for (step, salts) in SALTS.as_chunks::<2>().0[..STEPS - 1].iter().enumerate() {
         // The step after the loop takes the last 16 bytes, so the loop ends at 16 bytes or fewer.
@@ -189,11 +220,10 @@ fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
         let [low, high] = halves(bytes);
         sum = sum.wrapping_add(fold(low ^ salts[0] ^ seed, high ^ salts[1]));
     }
-    let last = sum.wrapping_add(fold(
+    sum.wrapping_add(fold(
         word(bytes, len - 16) ^ SALTS[2 * STEPS - 2] ^ seed,
         word(bytes, len - 8) ^ SALTS[2 * STEPS - 1],
-    ));
-    finish(last, len, seed)
+    ))
 }
 
 #[cfg(all(test, not(loom)))]

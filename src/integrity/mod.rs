@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod hash;
+pub(crate) mod hash_flip;
 pub(crate) mod digest;
 pub(crate) mod tag;
 pub(crate) mod index_checks;

@@ -179,7 +179,8 @@ impl Core {
             .live
             .allocated_bytes()
             .saturating_add(self.shards.heap_bytes())
-            .saturating_add(self.filters.heap_bytes());
+            .saturating_add(self.filters.heap_bytes())
+            .saturating_add(self.arena.healed.bytes());
         self.arena
             .limit
             .taken_bytes()

@@ -65,7 +65,7 @@ fn bound<'t>(view: &View<'t>, node: u32, end: End) -> Result<&'t [u8], Corruptio
     let entry = entry(view, node)?;
     match end {
         End::Start => Ok(entry.key()),
-        End::Stop => entry.value(view.width),
+        End::Stop => entry.value(view),
     }
 }
 
@@ -219,7 +219,7 @@ impl RangeTombstones {
         let (mut at, mut walks) = (search.sentinel, 0..WALKS_MAX);
         while let Some(entry) = search.next_or_gap(at).map_err(|gap| gap.corruption)? {
             let sequence = entry.node().sequence();
-            let end = Question::new(entry.value(search.view.width)?, sequence);
+            let end = Question::new(entry.value(&search.view)?, sequence);
             let reaches = || self.live.max_covering(source, end) == Ok(Some(sequence));
             // Another tombstone of this number may cover the end: the list decides.
             if self.misses(source, entry.key(), sequence)
@@ -320,7 +320,7 @@ impl RangeTombstones {
                 && sequence > best
                 && ground
                     .comparator
-                    .compare(question.key, entry.value(search.view.width)?)
+                    .compare(question.key, entry.value(&search.view)?)
                     .is_lt()
             {
                 best = sequence;

@@ -45,6 +45,7 @@ use crate::memtable::arena::chunks::{
 };
 use crate::memtable::arena::control_block::{Control, ControlWord, Shape};
 use crate::memtable::arena::heads::{HEADS_UNITS, ROOT};
+use crate::memtable::arena::healed_copies::HealedCopies;
 use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::memory::{Mapping, Memory};
 use crate::memtable::arena::memory_limit::MemoryLimit;
@@ -68,6 +69,10 @@ pub(crate) struct Arena {
     owners: Mutex<Vec<Memory>>,
     /// Provides chunks of dropped arenas, and takes the chunks of this arena when it is dropped.
     pub(crate) recycler: Weak<ArenaRecycler>,
+    /// Stored bytes of each digest. It has no check: a reader believes 8, and reads any other width
+    /// from a view.
+    pub(crate) width_hint: Width,
+    pub(crate) healed: HealedCopies,
     #[cfg(loom)]
     model: model::Words,
 }
@@ -130,6 +135,8 @@ impl Arena {
             limit: MemoryLimit::new(hard_limit),
             owners: Mutex::new(Vec::new()),
             recycler: Weak::new(),
+            width_hint: width,
+            healed: HealedCopies::default(),
             #[cfg(loom)]
             model: model::Words::new(),
         }

@@ -113,7 +113,7 @@ impl View<'_> {
             }
         }
         let entry = self.open(offset)?.verify(self)?;
-        entry.value(self.width)?;
+        entry.value_as_stored(self.width)?;
         let parts = Parts {
             key: entry.key_part(),
             value: 0,

@@ -9,6 +9,7 @@ pub(crate) mod control_block;
 pub(crate) mod memory;
 pub(crate) mod recycler;
 pub(crate) mod memory_limit;
+pub(crate) mod healed_copies;
 #[expect(
     clippy::module_inception,
     reason = "the room is named after what it is for"
@@ -16,6 +17,7 @@ pub(crate) mod memory_limit;
 pub(crate) mod arena;
 pub(crate) mod node_words;
 pub(crate) mod node;
+pub(crate) mod healing;
 pub(crate) mod parked_node;
 pub(crate) mod links;
 pub(crate) mod encode;

@@ -6,9 +6,10 @@
 //!   Verified --value digest--> value
 //! ```
 //! Invariants:
-//! * NODE-1: a `Node` exists only if its entry ends inside its chunk, by the lengths in the `Node`,
-//!   which are read once. Its header check matched at its own offset, with two exceptions: a node
-//!   that was verified before (`reload`, `Parked`), and one that the caller verifies (`open_as`).
+//! * NODE-1: a `Node` exists only if its entry ends inside its chunk, or inside a healed copy of
+//!   its arena, by the lengths in the `Node`, which are read once. Its header check matched at its
+//!   own offset, with two exceptions: a node that was verified before (`reload`, `Parked`), and one
+//!   that the caller verifies (`open_as`, `node_over`).
 //!
 //! Any thread. Not promised: that a node is linked, or where.
 
@@ -262,6 +263,22 @@ impl<'a> View<'a> {
         )
     }
 
+    /// The node at `offset` over a copy of its bytes that the arena keeps, if its entry ends inside
+    /// the copy. The caller must verify it, because there is no header check.
+    #[cold]
+    pub(super) fn node_over(&self, offset: u32, copy: &'a [u64]) -> Option<Node<'a>> {
+        let revision = (copy.get(REVISION_AT / UNIT)?.to_ne_bytes())
+            .first_chunk()
+            .map(|bytes| u32::from_ne_bytes(*bytes))?;
+        let at = (copy.as_ptr().expose_provenance(), size_of_val(copy));
+        self.node_of(
+            at,
+            place_of(offset, revision),
+            Lengths(copy[0]),
+            copy[SEQUENCE_AT / UNIT],
+        )
+    }
+
     /// The target of a back link, without a check of its tag. It may be compared with a node, and
     /// must not be followed.
     #[inline(always)]
@@ -286,14 +303,7 @@ impl<'a> View<'a> {
 
     #[cold]
     fn bad_header(self, offset: u32, fields: &[u8; HEADER_FIELDS], stored: u16) -> Corruption {
-        let check = |fields: &[u8; HEADER_FIELDS]| {
-            let Header {
-                lengths,
-                sequence,
-                revision,
-            } = unpacked(fields);
-            self.secret.header(offset, lengths.0, sequence, revision).1
-        };
+        let check = |fields: &[u8; HEADER_FIELDS]| self.header_check(offset, fields);
         let expected = u64::from(check(fields));
         let mut report =
             Corruption::new(Place::Header, bytes_of(offset), expected, u64::from(stored))
@@ -301,14 +311,19 @@ impl<'a> View<'a> {
         let bit = single_bit(fields, |bytes| {
             bytes.try_into().is_ok_and(|fields| check(fields) == stored)
         });
-        report.flipped_bit = bit.map(|bit| {
-            if bit >= 128 {
-                bit - 128 + 8 * REVISION_AT as u64
-            } else {
-                bit
-            }
-        });
+        report.flipped_bit = bit.map(field_bit);
         report
+    }
+
+    /// The check of a header with these fields.
+    #[cold]
+    pub(super) fn header_check(self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> u16 {
+        let Header {
+            lengths,
+            sequence,
+            revision,
+        } = unpacked(fields);
+        self.secret.header(offset, lengths.0, sequence, revision).1
     }
 }
 
@@ -457,7 +472,22 @@ impl<'a> Node<'a> {
         )
     }
 
-    /// Verifies the key digest, or reports the damage.
+    /// Both stored digests, of 8 bytes each.
+    #[cold]
+    pub(super) fn stored_digests(&self) -> [u64; 2] {
+        [0, 1].map(|which| self.stored_digest(Width::default(), which))
+    }
+
+    /// Both digests of a key with this K and a value with this V.
+    #[cold]
+    pub(super) fn expected_digests(&self, [key, value]: [u64; 2]) -> [u64; 2] {
+        [
+            self.fixed.key_digest(key),
+            self.fixed.value_digest(value, key),
+        ]
+    }
+
+    /// Verifies the key digest as stored, or reports the damage.
     #[inline(never)]
     pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
         self.try_verify(view)
@@ -531,26 +561,54 @@ impl<'a> Verified<'a> {
         self.node.lengths.kind()
     }
 
-    /// The value, verified against its digest. O(value length).
+    /// The value as stored, verified against its digest: for reports of damage. O(value length).
     #[inline(always)]
-    pub(crate) fn value(&self, width: Width) -> Result<&'a [u8], Corruption> {
+    pub(crate) fn value_as_stored(&self, width: Width) -> Result<&'a [u8], Corruption> {
         let value = self.node.value_bytes();
         self.verify_copy(value, width)?;
         Ok(value)
     }
 
+    /// The value, or that of the healed copy, verified against its digest. O(value length).
+    #[inline(always)]
+    pub(crate) fn value(&self, view: &View<'a>) -> Result<&'a [u8], Corruption> {
+        let value = self.node.value_bytes();
+        if self.has_value(value, view.width) {
+            return Ok(value);
+        }
+        Ok(self.intact(*view)?.node.value_bytes())
+    }
+
     /// The value, verified, with the arena that holds it. O(value length).
     #[inline(always)]
     pub(crate) fn value_in(&self, view: &View<'a>) -> Result<BytesIn<'a>, Corruption> {
-        let bytes = self.value(view.width)?;
-        if self.is_in(view) {
-            Ok(BytesIn {
+        let bytes = self.node.value_bytes();
+        if self.has_value(bytes, view.width) && self.is_in(view) {
+            return Ok(BytesIn {
                 bytes,
                 arena: view.arena(),
-            })
-        } else {
-            Err(no_node(self.node.offset()))
+            });
         }
+        self.healed_value_in(*view)
+    }
+
+    /// [`value_in`](Self::value_in) of a damaged entry, or of one that was healed before.
+    #[cold]
+    #[inline(never)]
+    fn healed_value_in(self, view: View<'a>) -> Result<BytesIn<'a>, Corruption> {
+        let entry = self.intact(view)?;
+        if !entry.is_kept_by(&view) {
+            return Err(no_node(entry.offset()));
+        }
+        Ok(BytesIn {
+            bytes: entry.node.value_bytes(),
+            arena: view.arena(),
+        })
+    }
+
+    /// Whether the key is in a chunk of this arena, or in a healed copy that the arena keeps.
+    fn is_kept_by(&self, view: &View<'_>) -> bool {
+        self.is_in(view) || view.is_copy(self.offset(), self.node.key_address)
     }
 
     /// Whether the key is in a chunk of this arena.
@@ -595,17 +653,29 @@ impl<'a> Verified<'a> {
         (digest == self.node.stored_digest(Width::default(), 1)).then_some(value)
     }
 
-    /// Verifies a copy of the value.
+    /// Whether key and value are those of this entry: [`verify_parts`](Self::verify_parts).
     #[inline(always)]
-    pub(crate) fn verify_copy(&self, value: &[u8], width: Width) -> Result<(), Corruption> {
+    pub(crate) fn has_parts(&self, key: &[u8], value: &[u8], width: Width) -> bool {
+        (width.bytes == 0 || key_part(key) == self.key_part) && self.has_value(value, width)
+    }
+
+    /// Whether these bytes are the value, by its digest.
+    #[inline(always)]
+    pub(crate) fn has_value(&self, value: &[u8], width: Width) -> bool {
         if width.bytes == 0 {
-            return Ok(());
+            return true;
         }
         let digest = self
             .node
             .fixed
             .value_digest(value_part(value), self.key_part);
-        if self.node.has_digest(1, digest, width) {
+        self.node.has_digest(1, digest, width)
+    }
+
+    /// Verifies a copy of the value.
+    #[inline(always)]
+    pub(crate) fn verify_copy(&self, value: &[u8], width: Width) -> Result<(), Corruption> {
+        if self.has_value(value, width) {
             Ok(())
         } else {
             Err(self.bad_value(value, width))
@@ -645,7 +715,8 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
 }
 
 /// The value of a verified entry in this arena, which may be pinned. It is made only after a check
-/// that the key is in a chunk of this arena, so the value ends inside the same chunk (NODE-1).
+/// that the key is in a chunk or in a healed copy of this arena, so the value ends inside the same
+/// chunk or copy (NODE-1).
 #[derive(Clone, Copy)]
 pub(crate) struct BytesIn<'a> {
     bytes: &'a [u8],
@@ -683,7 +754,7 @@ impl Pinned {
     /// alive.
     #[cfg(feature = "bytes")]
     pub(crate) fn of_entry(owner: Arc<dyn KeepsArena>, entry: &Verified<'_>) -> Option<Pinned> {
-        let is_there = entry.is_in(&owner.arena().view().ok()?);
+        let is_there = entry.is_kept_by(&owner.arena().view().ok()?);
         let len = entry.key().len() + entry.value_unverified().len();
         is_there.then(|| Pinned {
             address: entry.node.key_address,
@@ -696,15 +767,24 @@ impl Pinned {
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: NODE-1: a `BytesIn`, or `of_entry`, has checked that the key is in a chunk of the
-        // owner's arena, so the slice ends inside that chunk. ARENA-1: `_owner` keeps the chunk
-        // alive. LAYOUT-1: immutable.
+        // SAFETY: NODE-1: a `BytesIn`, or `of_entry`, has checked that the key is in a chunk or a
+        // healed copy of the owner's arena, so the slice ends there too. ARENA-1, HEALED-2: `_owner`
+        // keeps both alive. LAYOUT-1, HEALED-2: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
 }
 
 /// Bytes of the fields that a header check covers.
 pub(super) const HEADER_FIELDS: usize = 20;
+
+/// The bit of a header that has this number among the fields that a header check covers.
+pub(super) fn field_bit(bit: u64) -> u64 {
+    if bit >= 128 {
+        bit - 128 + 8 * REVISION_AT as u64
+    } else {
+        bit
+    }
+}
 
 /// The fields that a header check covers, except the place.
 struct Header {

@@ -355,12 +355,12 @@ impl<'t> FlushIter<'t> {
             Stage::Passed | Stage::Fragments(..) | Stage::Ended => return Ok(()),
         };
         let comparator = &self.core.comparator;
-        while let Some(entry) = next_of(search, *at)? {
+        while let Some(mut entry) = next_of(search, *at)? {
             if search.prefetch_beside(read_ahead, *at, &entry) {
                 search.read_on(read_ahead, entry.offset(), Direction::Forward);
             }
             *at = entry.offset();
-            copy_verified(&entry, search.view.width, &mut self.value)?;
+            entry = copy_verified(&entry, &search.view, &mut self.value)?;
             let (key, sequence, kind) = (entry.key(), entry.node().sequence(), entry.kind());
             let newer = self.newer.map(|newer| (self.key.as_slice(), newer));
             let hidden = self.core.hidden_by(newer, &entry);

@@ -135,7 +135,7 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
             .open(*offset)
             .and_then(|node| node.verify(&view))
             .ok()?;
-        entry.value(view.width).ok().map(|_| entry)
+        entry.value_as_stored(view.width).ok().map(|_| entry)
     });
     Ok((sorted(core, view, verified.collect()), reach, failure))
 }

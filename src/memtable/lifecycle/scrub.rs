@@ -311,7 +311,7 @@ impl<'a> Scrub<'a> {
             }
         };
         self.report.bytes += entry.key().len() as u64;
-        match entry.value(search.view.width) {
+        match entry.value_as_stored(search.view.width) {
             Ok(value) => self.report.bytes += value.len() as u64,
             Err(corruption) => self.find(corruption),
         }

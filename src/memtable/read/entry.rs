@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::integrity::digest::{StoredProtection, Width};
 use crate::key::{SequenceNumber, Target};
 use crate::kind::Kind;
-use crate::memtable::arena::arena::View;
+use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::node::Verified;
 
 /// An entry as stored. The call that returned the entry has verified key, sequence number and kind;
@@ -35,15 +35,15 @@ use crate::memtable::arena::node::Verified;
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     pub(crate) entry: Verified<'a>,
-    width: Width,
+    arena: &'a Arena,
 }
 
 impl<'a> Entry<'a> {
     #[inline(always)]
-    pub(crate) fn new(entry: Verified<'a>, view: &View<'_>) -> Self {
+    pub(crate) fn new(entry: Verified<'a>, view: &View<'a>) -> Self {
         Entry {
             entry,
-            width: view.width,
+            arena: view.arena(),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Entry<'a> {
     /// `Corruption` if the value is damaged.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
-        match self.entry.try_value(self.width) {
+        match self.entry.try_value(self.arena.width_hint) {
             Some(value) => Ok(value),
             None => self.any_value(),
         }
@@ -104,7 +104,23 @@ impl<'a> Entry<'a> {
     /// [`value`](Self::value) for an entry of any size, or the report of its damage.
     #[inline(never)]
     fn any_value(&self) -> Result<&'a [u8]> {
-        Ok(self.entry.value(self.width)?)
+        let (value, width) = (self.entry.value_unverified(), self.arena.width_hint);
+        if width == Width::default() && self.entry.has_value(value, width) {
+            return Ok(value);
+        }
+        Ok(self.entry.value(&self.arena.view()?)?)
+    }
+
+    /// This entry, or its healed copy, with key and value verified now.
+    #[inline]
+    pub(crate) fn whole(&self) -> Result<Verified<'a>> {
+        let (entry, width) = (self.entry, self.arena.width_hint);
+        if width == Width::default()
+            && entry.has_parts(entry.key(), entry.value_unverified(), width)
+        {
+            return Ok(entry);
+        }
+        Ok(entry.intact(self.arena.view()?)?)
     }
 
     /// Key and value, verified now, together with sequence number and kind. O(length).
@@ -123,9 +139,8 @@ impl<'a> Entry<'a> {
     /// `Corruption` if key or value is damaged.
     #[inline]
     pub fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
-        let (user_key, value) = (self.entry.key(), self.entry.value_unverified());
-        self.entry.verify_parts(user_key, value, self.width)?;
-        Ok((user_key, value))
+        let whole = self.whole()?;
+        Ok((whole.key(), whole.value_unverified()))
     }
 
     /// A copy of the whole entry, verified after it was made. The copy is `'static` and cheap to
@@ -145,7 +160,8 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// `Corruption` if the copy does not verify.
     pub fn to_bytes(&self) -> Result<EntryBytes> {
-        let (key, value) = (self.entry.key(), self.entry.value_unverified());
+        let whole = self.whole()?;
+        let (key, value) = (whole.key(), whole.value_unverified());
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, key.len() + value.len()).collect();
         if let Some((key_to, value_to)) =
             Arc::get_mut(&mut bytes).map(|bytes| bytes.split_at_mut(key.len()))
@@ -159,8 +175,8 @@ impl<'a> Entry<'a> {
             sequence: self.sequence(),
             kind: self.kind(),
         };
-        self.entry
-            .verify_parts(copy.user_key(), copy.value(), self.width)?;
+        let width = self.arena.view()?.width;
+        whole.verify_parts(copy.user_key(), copy.value(), width)?;
         Ok(copy)
     }
 
@@ -179,29 +195,52 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// `Corruption` if the copy does not verify; the buffer is then empty.
     pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
-        copy_verified(&self.entry, self.width, buffer)
+        copy_verified(&self.entry, &self.arena.view()?, buffer).map(|_| ())
     }
 
     /// The digests that the table stored with the entry, for a caller that passes it on.
     #[must_use]
     pub fn stored_protection(&self) -> StoredProtection {
-        self.entry.stored_protection(self.width)
+        let view = self.arena.view();
+        let width = view.map_or(Width::default(), |view| view.width);
+        self.entry.stored_protection(width)
     }
 }
 
 /// Copies a value and then verifies the copy, so the caller gets exactly the bytes that were
-/// checked.
-pub(crate) fn copy_verified(
-    entry: &Verified<'_>,
-    width: Width,
+/// checked. Returns the entry whose value it is: `entry`, or its healed copy.
+#[inline]
+pub(crate) fn copy_verified<'a>(
+    entry: &Verified<'a>,
+    view: &View<'a>,
     buffer: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<Verified<'a>> {
     buffer.clear();
     buffer.extend_from_slice(entry.value_unverified());
-    entry.verify_copy(buffer, width).map_err(|corruption| {
-        buffer.clear();
-        corruption.into()
-    })
+    if entry.has_value(buffer, view.width) {
+        return Ok(*entry);
+    }
+    copy_healed(*entry, *view, buffer)
+}
+
+/// [`copy_verified`] of a damaged entry, or of one that was healed before.
+#[cold]
+#[inline(never)]
+fn copy_healed<'a>(
+    entry: Verified<'a>,
+    view: View<'a>,
+    buffer: &mut Vec<u8>,
+) -> Result<Verified<'a>> {
+    buffer.clear();
+    let entry = entry.intact(view)?;
+    buffer.extend_from_slice(entry.value_unverified());
+    entry
+        .verify_copy(buffer, view.width)
+        .map_err(|corruption| {
+            buffer.clear();
+            corruption
+        })?;
+    Ok(entry)
 }
 
 /// A verified copy of an entry, made by [`Entry::to_bytes`]: `'static`, and cheap to clone.

@@ -317,8 +317,7 @@ impl From<PinnedValue> for bytes::Bytes {
 /// Implements [`TableReader::pin`](crate::TableReader::pin).
 #[cfg(feature = "bytes")]
 pub(crate) fn pin(core: &Arc<Core>, entry: &Entry<'_>) -> Result<(bytes::Bytes, bytes::Bytes)> {
-    entry.parts()?;
-    let pinned = Pinned::of_entry(Arc::<Core>::clone(core), &entry.entry);
+    let pinned = Pinned::of_entry(Arc::<Core>::clone(core), &entry.whole()?);
     let pinned =
         pinned.ok_or_else(|| Error::InvalidArgument("the entry is one of another table".into()))?;
     let mut value = bytes::Bytes::from_owner(pinned);
@@ -427,11 +426,11 @@ impl<'a> Operands<'a> {
             self.base = if entry.kind().is_point_delete() {
                 Base::Deleted
             } else {
-                Base::Value(entry.value(search.view.width)?)
+                Base::Value(entry.value(&search.view)?)
             };
             return Ok(None);
         }
-        let value = entry.value(search.view.width)?;
+        let value = entry.value(&search.view)?;
         self.next = older(self.core, &search, &entry)?.map(|older| older.offset());
         if self.next.is_none() && self.cover.is_some() {
             self.base = Base::Deleted;
@@ -659,6 +658,6 @@ pub(crate) fn get_into(
     if entry.kind() == Kind::MERGE {
         return Ok(Lookup::Merge(()));
     }
-    copy_verified(&entry, search.view.width, buffer)?;
+    copy_verified(&entry, &search.view, buffer)?;
     Ok(Lookup::Value((entry.node().sequence(), entry.kind())))
 }

@@ -30,7 +30,7 @@ pub(crate) fn each_tombstone(
     let mut next = next_of(&search, search.sentinel)?;
     while let Some(entry) = next {
         next = next_of(&search, entry.offset())?;
-        copy_verified(&entry, search.view.width, &mut end)?;
+        copy_verified(&entry, &search.view, &mut end)?;
         // The table accepts only tombstones whose start is before their end, and the list has them
         // in the order of their starts. So a key was damaged, or the comparator changed.
         let is_out_of_order =

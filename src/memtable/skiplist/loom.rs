@@ -85,7 +85,7 @@ impl Table {
             )
             .unwrap();
         bracket.entry.is_some_and(|entry| {
-            assert_eq!(entry.value(search.view.width).unwrap(), b"v");
+            assert_eq!(entry.value(&search.view).unwrap(), b"v");
             entry.key() == key
         })
     }

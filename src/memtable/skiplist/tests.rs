@@ -113,7 +113,7 @@ impl Table {
             let Some(entry) = search.verified(next).unwrap() else {
                 return rows;
             };
-            assert_eq!(entry.value(search.view.width).unwrap(), VALUE);
+            assert_eq!(entry.value(&search.view).unwrap(), VALUE);
             let (key, sequence) = entry.version();
             rows.push((key.to_vec(), sequence, entry.node().revision()));
             at = next;
@@ -130,7 +130,7 @@ impl Table {
         let Some(entry) = found.filter(|entry| entry.key() == key) else {
             return Ok(false);
         };
-        assert_eq!(entry.value(search.view.width)?, VALUE);
+        assert_eq!(entry.value(&search.view)?, VALUE);
         Ok(true)
     }
 }
