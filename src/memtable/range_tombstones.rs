@@ -24,7 +24,7 @@ use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::control_block::{Control, ControlWord};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::heads::Head;
-use crate::memtable::arena::node::{Verified, no_node};
+use crate::memtable::arena::node::Verified;
 use crate::memtable::ground::Ground;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::list::List;
@@ -46,18 +46,17 @@ pub(crate) struct RangeTombstones {
     counted: Mutex<(Load, u64)>,
 }
 
-/// The entry of a node of the list, verified.
+/// The entry of a node of the list, verified or healed.
 #[inline(always)]
 fn entry<'t>(view: &View<'t>, node: u32) -> Result<Verified<'t>, Corruption> {
     let entry = view.try_open(node).and_then(|node| node.try_verify(view));
-    entry.map_or_else(|| Err(damaged(view, node)), Ok)
+    entry.map_or_else(|| healed(*view, node), Ok)
 }
 
 #[cold]
 #[inline(never)]
-fn damaged(view: &View<'_>, node: u32) -> Corruption {
-    let found = view.open(node).and_then(|node| node.verify(view));
-    found.err().unwrap_or_else(|| no_node(node))
+fn healed<'t>(view: View<'t>, node: u32) -> Result<Verified<'t>, Corruption> {
+    view.entry(node)
 }
 
 #[inline(always)]

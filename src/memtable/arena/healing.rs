@@ -18,6 +18,10 @@
 //!   n * 2^-64.
 //! * HEALED-2: `healed_copies.rs`.
 //! * HEALED-3: nothing is healed before a check failed.
+//! * HEALED-4: what a search compares, and what a reader gets, is what was verified: the stored
+//!   bytes, or the copy. A damaged key may have compared as less than a position, and its healed
+//!   key be greater. So nothing is healed where a walk that compared stored bytes is certified
+//!   (`certify`, `certify_ahead`): such a walk fails, and the careful search compares again.
 //!
 //! Any thread; lock-free. Not remembered: damage that no single bit explains.
 
@@ -36,6 +40,18 @@ const PROOF_BYTES: usize = 8;
 const HEALED_LEN_MAX: usize = 8 << 10;
 
 impl<'a> View<'a> {
+    /// The entry at `offset`, or its healed copy, with its key verified. The one way to a healed
+    /// key: what is compared and returned is what was verified (HEALED-4). O(key length) for an
+    /// intact entry.
+    #[inline(never)]
+    pub(crate) fn entry(&self, offset: u32) -> Result<Verified<'a>, Corruption> {
+        let as_stored = self.try_open(offset).and_then(|node| node.try_verify(self));
+        match as_stored.or_else(|| self.healed(offset)) {
+            Some(entry) => Ok(entry),
+            None => self.open(offset)?.verify(self),
+        }
+    }
+
     /// The healed copy of the entry at `offset`, made now if there is none. The caller has seen a
     /// check of this entry fail (HEALED-3). `None` if no single bit explains the damage, or if the
     /// entry is intact.

@@ -39,7 +39,8 @@ impl Parked {
     }
 
     /// Opens the node again, within bounds (NODE-1), and verifies that its key has the hash that it
-    /// had when the node was parked. All other fields come from the caller's memory.
+    /// had when the node was parked. All other fields come from the caller's memory. If the key has
+    /// another hash, the healed copy of the same entry answers.
     #[inline(never)]
     pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
         let Parked {
@@ -54,8 +55,18 @@ impl Parked {
                 node,
                 key_part: parked,
             }),
-            _ => Err(self.report(view)),
+            _ => self.healed(view).ok_or_else(|| self.report(view)),
         }
+    }
+
+    /// The healed copy of the entry that was parked.
+    #[cold]
+    fn healed<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
+        let parked = (self.place, self.lengths, self.sequence, self.key_part);
+        let healed = view.healed(self.offset())?;
+        let node = healed.node();
+        let found = (node.place, node.lengths, node.sequence(), healed.key_part);
+        (found == parked).then_some(healed)
     }
 
     /// The report for a node that `verify` refused.

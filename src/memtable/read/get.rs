@@ -416,7 +416,7 @@ impl<'a> Operands<'a> {
     fn step(&mut self, at: u32) -> Result<Option<Operand<'a>>> {
         // Each step opens the list again, which keeps `Operands` small.
         let search = self.core.point_search()?;
-        let entry = search.view.open(at)?.verify(&search.view)?;
+        let entry = search.view.entry(at)?;
         let sequence = entry.node().sequence();
         if self.cover.is_some_and(|cover| cover > sequence) {
             self.base = Base::Deleted;

@@ -83,7 +83,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Certifies the bracket of two nodes (SEARCH-1), or returns the doubt about it.
+    /// Certifies the bracket of two nodes as they are stored (SEARCH-1), or returns the doubt about
+    /// it.
     #[inline(never)]
     pub(super) fn certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         let mut pred_part = 0;
@@ -139,7 +140,7 @@ impl<'a> Search<'a> {
     /// The verified entry of `succ`, whose back link confirms the link from `pred`. `None` for the
     /// sentinel.
     #[inline]
-    pub(super) fn confirmed_entry(
+    fn confirmed_entry(
         &self,
         pred: u32,
         succ: u32,

@@ -1,7 +1,8 @@
-//! The careful search: past damage, to a certified bracket (SEARCH-1) or to a gap.
+//! The careful search: past damage, to a certified bracket (SEARCH-1) or to a gap. It compares healed
+//! copies of damaged nodes, and steps over nodes that do not heal.
 //!
 //! ```text
-//!   at --- x --- y --> greater       x is damaged: its own link leads to y; the gap is [at, greater]
+//!   at --- x --- y --> greater       x does not heal: its own link leads to y; the gap is [at, greater]
 //!   at -/ /-- b <--- c <-- greater   at's link is broken: back links lead to b, as far as forward links confirm them
 //! ```
 //! Any thread; lock-free.
@@ -13,19 +14,20 @@
 )]
 
 use crate::error::{Corruption, Place, Result};
+use crate::integrity::options::OrderChecks;
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::back_links::Doubt;
 use crate::memtable::arena::layout::HEIGHT_MAX;
-use crate::memtable::arena::node::bytes_of;
+use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::skiplist::bracket::{Bracket, Gap};
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
 use crate::memtable::skiplist::tower_walk::{Checks, Progress, Walk};
 
 impl<'a> Search<'a> {
-    /// The bracket around a position: verifies every key on the way, and steps over damaged nodes
-    /// by their own links.
+    /// The bracket around a position: verifies or heals every key on the way, and steps over nodes
+    /// that do not heal by their own links.
     #[cold]
     #[inline(never)]
     pub(crate) fn bracket_with_care(
@@ -46,7 +48,7 @@ impl<'a> Search<'a> {
             if walk.damaged_node != 0 {
                 return Err(self.gap(self.node_report(walk.damaged_node), at, greater));
             }
-            return match self.certify(at, greater) {
+            return match self.certify_healed(at, greater) {
                 Ok(bracket) => Ok(bracket),
                 // Another writer linked a node where the walk ended.
                 Err(Doubt::Changed) => continue,
@@ -74,17 +76,46 @@ impl<'a> Search<'a> {
             if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
                 return open();
             }
-            let Ok(bracket) = self.certify(left, right) else {
+            let Ok(bracket) = self.certify_healed(left, right) else {
                 return open();
             };
-            let Some(node) = self.view.try_open(left) else {
+            let Ok(Some(entry)) = self.verified(left) else {
                 return open();
             };
-            if node.order(self.comparator, target).is_lt() {
+            if self.is_before(entry.node(), target) {
                 return Ok(bracket);
             }
             right = left;
         }
+    }
+
+    /// The bracket of two nodes, each as stored or healed, as the caller compared them (HEALED-4).
+    #[cold]
+    fn certify_healed(self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
+        let left = self.verified(pred).map_err(|_| Doubt::Damage)?;
+        let entry = self.confirmed_healed(pred, succ)?;
+        if self.order_checks == OrderChecks::On {
+            let checked = self.check_order(left.as_ref(), entry.as_ref());
+            checked.map_err(|_| Doubt::Damage)?;
+        }
+        Ok(Bracket {
+            pred,
+            succ,
+            entry,
+            pred_part: left.map_or(0, |left| left.key_part()),
+        })
+    }
+
+    /// The entry of `succ`, as stored or healed, whose back link confirms the link from `pred`.
+    /// `None` for the sentinel.
+    #[cold]
+    pub(super) fn confirmed_healed(
+        self,
+        pred: u32,
+        succ: u32,
+    ) -> Result<Option<Verified<'a>>, Doubt> {
+        self.view.confirm_link(self.sentinel, pred, succ)?;
+        self.verified(succ).map_err(|_| Doubt::Damage)
     }
 
     /// Makes a gap. Damage to the control block is reported instead of `corruption`.

@@ -17,7 +17,7 @@ use crate::memtable::arena::node::{Node, misplaced};
 use crate::memtable::skiplist::search::Search;
 
 /// Compares an entry again with one side of its bracket (INSERT-3): by whole keys, loaded again,
-/// without images. The side must be `expected`, and have another key if the link says so. Returns
+/// without images; if they do not fit, with the verified or healed side. The side must be `expected`, and have another key if the link says so. Returns
 /// what the link says; if `ends` is `None`, by this comparison.
 #[inline(always)]
 pub(super) fn check_side(
@@ -40,6 +40,8 @@ pub(super) fn check_side(
         fits.then_some(ends)
     };
     let ends = search.view.reload(side).and_then(fits);
+    let healed = || search.view.entry(side).ok().map(|side| *side.node());
+    let ends = ends.or_else(|| healed().and_then(fits));
     ends.ok_or_else(|| misplaced(side, fields.sequence))
 }
 

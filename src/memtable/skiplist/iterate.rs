@@ -61,7 +61,7 @@ impl<'a> Search<'a> {
             let Some(next) = self.view.try_link(at, 0) else {
                 return Err(self.after_link(at));
             };
-            match self.confirmed_entry(at, next) {
+            match self.confirmed_healed(at, next) {
                 Ok(entry) => return self.in_order(at, next).map(|()| entry),
                 Err(Doubt::Changed) => {}
                 Err(Doubt::Lost(_)) => return Err(self.after_link(at)),
@@ -180,11 +180,7 @@ impl<'a> Search<'a> {
         if prev == self.sentinel {
             return Ok(None);
         }
-        let Some(entry) = self
-            .view
-            .try_open(prev)
-            .and_then(|node| node.try_verify(&self.view))
-        else {
+        let Ok(Some(entry)) = self.verified(prev) else {
             return Err(self.gap(self.node_report(prev), self.intact_before(at, prev), at));
         };
         self.in_order(prev, at).map(|()| Some(entry))

@@ -78,14 +78,14 @@ impl<'a> Search<'a> {
         node.order(self.comparator, target).is_lt()
     }
 
-    /// Opens and verifies a node; `None` for the sentinel. Compiled once: hot paths open and verify
-    /// nodes inline.
+    /// Opens and verifies a node, which may be a healed copy; `None` for the sentinel. Compiled once:
+    /// hot paths open and verify stored nodes inline.
     #[inline(never)]
     pub(crate) fn verified(&self, node: u32) -> Result<Option<Verified<'a>>, Corruption> {
         if node == self.sentinel {
             return Ok(None);
         }
-        self.view.open(node)?.verify(&self.view).map(Some)
+        self.view.entry(node).map(Some)
     }
 }
 

@@ -19,6 +19,7 @@
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::layout::HEIGHT_MAX;
+use crate::memtable::arena::node::Node;
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
 use crate::prefetch::prefetch_read;
@@ -33,7 +34,7 @@ pub(super) enum Checks {
     Bracket,
     /// The key digest of every node on the way is verified.
     EveryNode,
-    /// Every node on the way is verified, and the walk steps over damaged ones.
+    /// Every node on the way is verified or healed, and the walk steps over those that do not heal.
     StepOver,
 }
 
@@ -132,8 +133,20 @@ impl Search<'_> {
         let Some(node) = opened
             .filter(|node| checks == Checks::Bracket || node.try_verify(&self.view).is_some())
         else {
-            return self.past_damaged_node(walk, trail, checks);
+            return self.past_damaged_node(walk, target, trail, checks);
         };
+        self.pass(walk, &node, target, trail)
+    }
+
+    /// Moves to the candidate, whose node this is, if it is before the target, or else down.
+    #[inline(always)]
+    fn pass(
+        &self,
+        walk: &mut Walk,
+        node: &Node<'_>,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Progress {
         if !node.order(self.comparator, target).is_lt() {
             walk.greater = walk.candidate;
             return self.descend(walk, trail);
@@ -148,18 +161,23 @@ impl Search<'_> {
         self.choose(walk, walk.at, trail)
     }
 
-    /// Steps over the candidate, which is damaged, if the walk steps over damage. Out of line, so
-    /// that the loop of an undamaged walk keeps its values in registers.
+    /// Passes the candidate, which is damaged, if the walk steps over damage: by its healed key, or
+    /// without a comparison if it does not heal. Out of line, so that the loop of an undamaged walk
+    /// keeps its values in registers.
     #[cold]
     #[inline(never)]
     fn past_damaged_node(
         &self,
         walk: &mut Walk,
+        target: &Target<'_>,
         trail: &mut Trail<'_>,
         checks: Checks,
     ) -> Progress {
         if checks != Checks::StepOver {
             return Progress::Stopped(walk.candidate);
+        }
+        if let Some(healed) = self.view.healed(walk.candidate) {
+            return self.pass(walk, healed.node(), target, trail);
         }
         if walk.damaged_node == 0 {
             walk.damaged_node = walk.candidate;
