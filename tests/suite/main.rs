@@ -19,6 +19,8 @@ mod examples;
 mod file_journal;
 mod filters;
 mod flushes;
+#[cfg(feature = "fault-injection")]
+mod healing;
 mod histories;
 mod integrity;
 mod kills;

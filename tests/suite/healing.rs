@@ -1,0 +1,249 @@
+//! One flipped bit costs no answer: each bit of each entry of small tables is flipped, alone, and
+//! every call answers as before the flip. Two bits of one entry end in the right answer or in
+//! `Corruption`.
+//!
+//! Debug builds take some of the bits; `PARANOID_TEST_SEED` moves the choice.
+
+use std::fmt::Write as _;
+
+use paranoid_memtable::fault::{FaultInjector, Part, Region};
+use paranoid_memtable::flush::{FlushItem, Versions};
+use paranoid_memtable::read::Base;
+use paranoid_memtable::{
+    DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions,
+    Result, TableReader,
+};
+
+use crate::support::rng::{Watchdog, seed_or};
+
+/// Regions that heal.
+const HEALED: [Region; 4] = [Region::Header, Region::Key, Region::Digests, Region::Value];
+
+const KEYS: [&str; 6] = ["a", "apple", "apricot", "berry", "cherry", "plum"];
+const SNAPSHOTS: [u64; 3] = [5, 9, 100];
+
+/// How a table is made and used.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    keeps_directory: bool,
+    is_frozen: bool,
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape { keeps_directory: true, is_frozen: false },
+    Shape { keeps_directory: true, is_frozen: true },
+    Shape { keeps_directory: false, is_frozen: false },
+    Shape { keeps_directory: false, is_frozen: true },
+];
+
+fn table(shape: Shape) -> MemTable {
+    let options = MemTableOptions::builder()
+        .seed(3)
+        .duplicates(DuplicatePolicy::Replace)
+        .ordered_directory(shape.keeps_directory);
+    let table = MemTable::new(options.build().unwrap()).unwrap();
+    for (sequence, key) in (1..).zip(KEYS) {
+        table.put(sequence, key, format!("the value of {key}")).unwrap();
+    }
+    table.put(7, "apple", vec![7; 300]).unwrap();
+    table.put(7, "apple", vec![8; 300]).unwrap();
+    table.merge(8, "berry", "+1").unwrap();
+    table.merge(9, "berry", "+2").unwrap();
+    table.delete(10, "cherry").unwrap();
+    table.delete_range(11, "p", "q").unwrap();
+    table
+}
+
+fn open(table: &MemTable) -> FaultInjector<'_> {
+    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it.
+    #[expect(unsafe_code, reason = "opens the fault injector")]
+    let injector = unsafe { FaultInjector::open(table) };
+    injector.unwrap()
+}
+
+/// The pieces of these regions, as (number, bits).
+fn pieces(table: &MemTable, regions: &[Region]) -> Vec<(usize, usize)> {
+    let injector = open(table);
+    let pieces = injector.pieces().iter().enumerate();
+    pieces
+        .filter(|(_, piece)| regions.contains(&piece.region) && piece.level == 0)
+        .filter(|(_, piece)| matches!(piece.part, Part::Points | Part::Ranges))
+        .map(|(number, piece)| (number, 8 * piece.len()))
+        .collect()
+}
+
+fn flip(table: &MemTable, piece: usize, bit: usize) {
+    open(table).flip(piece, bit);
+}
+
+fn note(text: &mut String, entry: &Entry<'_>) -> Result<()> {
+    let (key, value) = entry.parts()?;
+    assert_eq!(entry.value()?, value);
+    assert_eq!(entry.to_bytes()?.value(), value);
+    let mut buffer = Vec::new();
+    entry.value_into(&mut buffer)?;
+    assert_eq!(buffer, value);
+    let protection = entry.stored_protection();
+    assert!(protection.check(key, value, entry.sequence(), entry.kind()).is_some());
+    let _ = write!(text, "{key:?}@{} {:?} {value:?} ", entry.sequence(), entry.kind());
+    Ok(())
+}
+
+/// The answers of all calls that read.
+fn reads(table: &TableReader) -> Result<String> {
+    let mut text = String::new();
+    for snapshot in SNAPSHOTS {
+        for key in KEYS.into_iter().chain(["", "banana", "z"]) {
+            match table.get(key, snapshot)? {
+                Lookup::Value(value) => {
+                    assert_eq!(*value.to_pinned(), *value);
+                    let _ = write!(text, "{}={:?} ", value.sequence(), &*value);
+                }
+                Lookup::Merge(operands) => {
+                    if let Base::Value(value) = operands.base()? {
+                        let _ = write!(text, "base {value:?} ");
+                    }
+                    for operand in operands {
+                        let operand = operand?;
+                        let _ = write!(text, "{}+{:?} ", operand.sequence, operand.value);
+                    }
+                }
+                Lookup::Deleted { sequence, by } => {
+                    let _ = write!(text, "{sequence} {by:?} ");
+                }
+                Lookup::NotFound => text.push('-'),
+            }
+            let mut buffer = Vec::new();
+            let into = table.get_into(key, snapshot, &mut buffer)?;
+            let _ = write!(text, "{} {buffer:?} ", into.is_deleted());
+            if let Some(entry) = table.get_entry(key, snapshot)? {
+                note(&mut text, &entry)?;
+                #[cfg(feature = "bytes")]
+                assert_eq!(table.pin(&entry)?.0, entry.user_key());
+            }
+        }
+        for found in table.multi_get(&KEYS, snapshot) {
+            let _ = write!(text, "{:?} ", found?.value());
+        }
+        for entry in table.range_at(.., snapshot) {
+            note(&mut text, &entry?)?;
+        }
+        for entry in table.range_at(.., snapshot).descending() {
+            note(&mut text, &entry?)?;
+        }
+        for fragment in table.range_tombstones(snapshot)?.iter() {
+            let _ = write!(text, "{:?} {:?} ", fragment.start(), fragment.end());
+        }
+        let mut cursor = table.cursor_at(snapshot);
+        for key in KEYS {
+            for found in [cursor.seek(key)?.is_some(), cursor.seek_for_prev(key)?.is_some()] {
+                let _ = write!(text, "{found} ");
+            }
+            if let Some(entry) = cursor.next()? {
+                note(&mut text, &entry)?;
+            }
+            if let Some(entry) = cursor.prev()? {
+                note(&mut text, &entry)?;
+            }
+        }
+    }
+    for entry in table.range(..) {
+        note(&mut text, &entry?)?;
+    }
+    for entry in table.range(..).descending() {
+        note(&mut text, &entry?)?;
+    }
+    Ok(text)
+}
+
+fn flushed(table: &ImmutableMemTable) -> Result<String> {
+    let mut text = String::new();
+    for versions in [Versions::All, Versions::SeenBy(&SNAPSHOTS)] {
+        let mut items = table.flush_iter(versions)?;
+        while let Some(item) = items.next()? {
+            match item {
+                FlushItem::Entry(entry) => {
+                    let (key, value) = (entry.user_key, entry.value);
+                    let checked = entry.protection.check(key, value, entry.sequence, entry.kind);
+                    assert!(checked.is_some());
+                    let _ = write!(text, "{key:?}@{} {value:?} ", entry.sequence);
+                }
+                FlushItem::Fragment(fragment) => {
+                    let _ = write!(text, "{:?} {:?} ", fragment.start(), fragment.end());
+                }
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Writes beside every entry.
+fn writes(table: &MemTable) -> Result<()> {
+    for key in KEYS {
+        for (sequence, key) in [(20, format!("{key}!")), (21, key.into()), (2, key.into())] {
+            table.insert(sequence, Kind::PUT, key, "beside")?;
+        }
+    }
+    table.delete_range(30, "ba", "bz")
+}
+
+/// The answers of a table after `damage`, which comes before the writes, or after the freeze.
+fn answers(shape: Shape, damage: impl Fn(&MemTable)) -> Result<String> {
+    let table = table(shape);
+    if shape.is_frozen {
+        let frozen = table.freeze()?;
+        damage(&table);
+        Ok(reads(&table)? + &flushed(&frozen)?)
+    } else {
+        damage(&table);
+        writes(&table)?;
+        let read = reads(&table)?;
+        Ok(read + &flushed(&table.freeze()?)?)
+    }
+}
+
+#[test]
+fn any_one_bit_costs_no_answer() {
+    let seed = seed_or(7) as usize;
+    let _watchdog = Watchdog::new("healing::any_one_bit_costs_no_answer", seed as u64);
+    let stride = if cfg!(debug_assertions) { 41 } else { 1 };
+    for shape in SHAPES {
+        let right = answers(shape, |_| {}).unwrap();
+        let pieces = pieces(&table(shape), &HEALED);
+        let bits = pieces
+            .into_iter()
+            .flat_map(|(piece, bits)| (0..bits).map(move |bit| (piece, bit)));
+        for (piece, bit) in bits.skip(seed % stride).step_by(stride) {
+            let found = answers(shape, |table| flip(table, piece, bit));
+            let owner = || format!("{:?}", open(&table(shape)).pieces()[piece]);
+            let found = found.unwrap_or_else(|error| panic!("{shape:?} {} bit {bit}: {error}", owner()));
+            assert_eq!(found, right, "{shape:?} {} bit {bit}", owner());
+        }
+    }
+}
+
+#[test]
+fn two_bits_of_an_entry_are_never_a_wrong_answer() {
+    let seed = seed_or(7) as usize;
+    let _watchdog = Watchdog::new("healing::two_bits_of_an_entry", seed as u64);
+    let stride = if cfg!(debug_assertions) { 97 } else { 3 };
+    let mut corrupt = 0;
+    for shape in SHAPES {
+        let right = answers(shape, |_| {}).unwrap();
+        for (piece, bits) in pieces(&table(shape), &HEALED) {
+            for bit in (seed % stride..bits).step_by(stride) {
+                let second = (bit + 1 + bit % 37) % bits;
+                let found = answers(shape, |table| {
+                    flip(table, piece, bit);
+                    flip(table, piece, second);
+                });
+                match found {
+                    Ok(found) => assert_eq!(found, right, "{shape:?} bits {bit} and {second}"),
+                    Err(Error::Corruption(_)) => corrupt += 1,
+                    Err(error) => panic!("{shape:?} bits {bit} and {second}: {error}"),
+                }
+            }
+        }
+    }
+    assert!(corrupt > 0, "two bits do not heal");
+}
