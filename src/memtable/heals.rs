@@ -44,6 +44,15 @@ pub struct Healed {
 }
 
 impl Healed {
+    /// A flipped bit of the bytes at this address.
+    pub(crate) fn of_bit(place: Place, address: usize, bit: u64) -> Healed {
+        Healed {
+            place,
+            address: address as u64 + bit / 8,
+            bit: Some((bit % 8) as u8),
+        }
+    }
+
     /// Damage to a word in memory: its address, its value, and the value that it should have.
     /// `None` if the two are equal.
     pub(crate) fn of_word(place: Place, address: usize, found: u64, right: u64) -> Option<Healed> {

@@ -10,8 +10,8 @@ use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::flush::{FlushItem, Versions};
 use paranoid_memtable::read::Base;
 use paranoid_memtable::{
-    DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions,
-    Result, TableReader,
+    Directory, DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable,
+    MemTableOptions, Result, TableReader,
 };
 
 use crate::support::rng::{Watchdog, seed_or};
@@ -25,25 +25,39 @@ const SNAPSHOTS: [u64; 3] = [5, 9, 100];
 /// How a table is made and used.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    keeps_directory: bool,
+    directory: Directory,
     is_frozen: bool,
 }
 
 const SHAPES: [Shape; 4] = [
-    Shape { keeps_directory: true, is_frozen: false },
-    Shape { keeps_directory: true, is_frozen: true },
-    Shape { keeps_directory: false, is_frozen: false },
-    Shape { keeps_directory: false, is_frozen: true },
+    Shape {
+        directory: Directory::On,
+        is_frozen: false,
+    },
+    Shape {
+        directory: Directory::On,
+        is_frozen: true,
+    },
+    Shape {
+        directory: Directory::Off,
+        is_frozen: false,
+    },
+    Shape {
+        directory: Directory::Off,
+        is_frozen: true,
+    },
 ];
 
 fn table(shape: Shape) -> MemTable {
     let options = MemTableOptions::builder()
         .seed(3)
         .duplicates(DuplicatePolicy::Replace)
-        .ordered_directory(shape.keeps_directory);
+        .directory(shape.directory);
     let table = MemTable::new(options.build().unwrap()).unwrap();
     for (sequence, key) in (1..).zip(KEYS) {
-        table.put(sequence, key, format!("the value of {key}")).unwrap();
+        table
+            .put(sequence, key, format!("the value of {key}"))
+            .unwrap();
     }
     table.put(7, "apple", vec![7; 300]).unwrap();
     table.put(7, "apple", vec![8; 300]).unwrap();
@@ -72,8 +86,9 @@ fn pieces(table: &MemTable, regions: &[Region]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-fn flip(table: &MemTable, piece: usize, bit: usize) {
-    open(table).flip(piece, bit);
+fn flip<const N: usize>(table: &MemTable, piece: usize, bits: [usize; N]) {
+    let mut injector = open(table);
+    bits.into_iter().for_each(|bit| injector.flip(piece, bit));
 }
 
 fn note(text: &mut String, entry: &Entry<'_>) -> Result<()> {
@@ -84,8 +99,17 @@ fn note(text: &mut String, entry: &Entry<'_>) -> Result<()> {
     entry.value_into(&mut buffer)?;
     assert_eq!(buffer, value);
     let protection = entry.stored_protection();
-    assert!(protection.check(key, value, entry.sequence(), entry.kind()).is_some());
-    let _ = write!(text, "{key:?}@{} {:?} {value:?} ", entry.sequence(), entry.kind());
+    assert!(
+        protection
+            .check(key, value, entry.sequence(), entry.kind())
+            .is_some()
+    );
+    let _ = write!(
+        text,
+        "{key:?}@{} {:?} {value:?} ",
+        entry.sequence(),
+        entry.kind()
+    );
     Ok(())
 }
 
@@ -136,7 +160,10 @@ fn reads(table: &TableReader) -> Result<String> {
         }
         let mut cursor = table.cursor_at(snapshot);
         for key in KEYS {
-            for found in [cursor.seek(key)?.is_some(), cursor.seek_for_prev(key)?.is_some()] {
+            for found in [
+                cursor.seek(key)?.is_some(),
+                cursor.seek_for_prev(key)?.is_some(),
+            ] {
                 let _ = write!(text, "{found} ");
             }
             if let Some(entry) = cursor.next()? {
@@ -164,7 +191,9 @@ fn flushed(table: &ImmutableMemTable) -> Result<String> {
             match item {
                 FlushItem::Entry(entry) => {
                     let (key, value) = (entry.user_key, entry.value);
-                    let checked = entry.protection.check(key, value, entry.sequence, entry.kind);
+                    let checked = entry
+                        .protection
+                        .check(key, value, entry.sequence, entry.kind);
                     assert!(checked.is_some());
                     let _ = write!(text, "{key:?}@{} {value:?} ", entry.sequence);
                 }
@@ -184,7 +213,7 @@ fn writes(table: &MemTable) -> Result<()> {
             table.insert(sequence, Kind::PUT, key, "beside")?;
         }
     }
-    table.delete_range(30, "ba", "bz")
+    table.delete_range(30, "ba", "bz").map(drop)
 }
 
 /// The answers of a table after `damage`, which comes before the writes, or after the freeze.
@@ -214,9 +243,10 @@ fn any_one_bit_costs_no_answer() {
             .into_iter()
             .flat_map(|(piece, bits)| (0..bits).map(move |bit| (piece, bit)));
         for (piece, bit) in bits.skip(seed % stride).step_by(stride) {
-            let found = answers(shape, |table| flip(table, piece, bit));
+            let found = answers(shape, |table| flip(table, piece, [bit]));
             let owner = || format!("{:?}", open(&table(shape)).pieces()[piece]);
-            let found = found.unwrap_or_else(|error| panic!("{shape:?} {} bit {bit}: {error}", owner()));
+            let found =
+                found.unwrap_or_else(|error| panic!("{shape:?} {} bit {bit}: {error}", owner()));
             assert_eq!(found, right, "{shape:?} {} bit {bit}", owner());
         }
     }
@@ -233,10 +263,7 @@ fn two_bits_of_an_entry_are_never_a_wrong_answer() {
         for (piece, bits) in pieces(&table(shape), &HEALED) {
             for bit in (seed % stride..bits).step_by(stride) {
                 let second = (bit + 1 + bit % 37) % bits;
-                let found = answers(shape, |table| {
-                    flip(table, piece, bit);
-                    flip(table, piece, second);
-                });
+                let found = answers(shape, |table| flip(table, piece, [bit, second]));
                 match found {
                     Ok(found) => assert_eq!(found, right, "{shape:?} bits {bit} and {second}"),
                     Err(Error::Corruption(_)) => corrupt += 1,

@@ -31,8 +31,9 @@ use crate::error::{Corruption, Place};
 use crate::integrity::digest::{key_flip, key_part, value_flip, value_part};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::layout::{BACK_AT, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
-use crate::memtable::arena::node::{HEADER_FIELDS, Node, Verified, bytes_of, field_bit};
+use crate::memtable::arena::node::{HEADER_FIELDS, Node, Verified, field_bit};
 use crate::memtable::arena::node_words::key_at;
+use crate::memtable::heals::Healed;
 
 /// Digest bytes that suffice to heal.
 const PROOF_BYTES: usize = 8;
@@ -53,19 +54,24 @@ impl<'a> View<'a> {
     }
 
     /// The healed copy of the entry at `offset`, made now if there is none. The caller has seen a
-    /// check of this entry fail (HEALED-3). `None` if no single bit explains the damage, or if the
-    /// entry is intact.
+    /// check of this entry fail (HEALED-3). `None` if no single bit explains the damage, if the
+    /// entry is intact, or if the table may heal no further place.
     ///
     /// O(length of the entry^2) for the first call, and O(copies) after that.
     #[cold]
     #[inline(never)]
     pub(crate) fn healed(self, offset: u32) -> Option<Verified<'a>> {
-        if self.width.bytes < PROOF_BYTES {
+        if self.width.bytes < PROOF_BYTES || !self.arena().heals().is_on() {
             return None;
         }
         let healed = &self.arena().healed;
         if healed.find(offset).is_none() {
-            let Repair { words, .. } = self.repair(offset)?;
+            let Repair { bit, place, words } = self.repair(offset)?;
+            let (address, _) = self.locate(offset)?;
+            let place = Healed::of_bit(place, address, bit);
+            if !self.arena().heals().admits(place) {
+                return None;
+            }
             healed.keep(offset, words);
         }
         let words = healed.find(offset)?;
@@ -122,7 +128,8 @@ impl<'a> View<'a> {
             _ => return None,
         };
         Some(Repair {
-            report: report(node, place, bit as u64),
+            place,
+            bit: bit as u64,
             words: words_of(node, digests, &key, &value),
         })
     }
@@ -153,7 +160,8 @@ impl<'a> View<'a> {
             let (key, value, digests) = (node.key(), node.value_bytes(), node.stored_digests());
             let agrees = node.expected_digests([key_part(key), value_part(value)]) == digests;
             agrees.then(|| Repair {
-                report: report(&node, Place::Header, bit),
+                place: Place::Header,
+                bit,
                 words: words_of(&node, digests, key, value),
             })
         })
@@ -165,30 +173,39 @@ impl<'a> Verified<'a> {
     #[cold]
     #[inline(never)]
     pub(crate) fn intact(self, view: View<'a>) -> Result<Verified<'a>, Corruption> {
-        let is_same = |copy: &Verified<'a>| {
-            let fields = |entry: &Verified<'_>| (entry.node.place, entry.node.lengths);
-            copy.key_part == self.key_part
-                && fields(copy) == fields(&self)
-                && copy.node.sequence() == self.node.sequence()
-        };
-        let entry = view.healed(self.offset()).filter(is_same).unwrap_or(self);
+        let healed = view.healed(self.offset());
+        let entry = healed.filter(|copy| copy.is_same(&self)).unwrap_or(self);
         entry
             .verify_parts(entry.key(), entry.node.value_bytes(), view.width)
             .map(|()| entry)
+    }
+
+    /// The healed copy of this entry, if it was made before, or this entry.
+    #[inline]
+    pub(crate) fn or_healed(self, view: View<'a>) -> Verified<'a> {
+        if view.arena().healed.find(self.offset()).is_none() {
+            return self;
+        }
+        let healed = view.healed(self.offset());
+        healed.filter(|copy| copy.is_same(&self)).unwrap_or(self)
+    }
+
+    /// Whether this is the same entry, here or in another place of memory.
+    fn is_same(&self, other: &Verified<'_>) -> bool {
+        let fields = |Verified { node, key_part }: &Verified<'_>| {
+            (node.place, node.lengths, node.sequence(), *key_part)
+        };
+        fields(self) == fields(other)
     }
 }
 
 /// An entry with its flipped bit put back.
 struct Repair {
     /// What was damaged.
-    report: Corruption,
+    place: Place,
+    /// The bit that was flipped, counted from the first byte of the entry.
+    bit: u64,
     words: Box<[u64]>,
-}
-
-fn report(node: &Node<'_>, place: Place, bit: u64) -> Corruption {
-    let mut report = Corruption::new(place, bytes_of(node.offset()), 0, 0);
-    report.flipped_bit = Some(bit);
-    report.with_sequence(node.sequence())
 }
 
 /// Whether all bits of key and value may be tried.
@@ -297,8 +314,10 @@ mod tests {
                     .filter(|bit| !is_of_back_link(*bit))
                 {
                     flip(view, offset, bit);
-                    let Repair { report, words } = view.repair(offset).unwrap();
-                    assert_eq!(report.flipped_bit, Some(bit as u64));
+                    let Repair {
+                        bit: found, words, ..
+                    } = view.repair(offset).unwrap();
+                    assert_eq!(found, bit as u64);
                     let node = view.node_over(offset, &words).unwrap();
                     assert_eq!(
                         (node.key(), node.value_bytes()),

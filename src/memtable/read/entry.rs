@@ -201,9 +201,11 @@ impl<'a> Entry<'a> {
     /// The digests that the table stored with the entry, for a caller that passes it on.
     #[must_use]
     pub fn stored_protection(&self) -> StoredProtection {
-        let view = self.arena.view();
-        let width = view.map_or(Width::default(), |view| view.width);
-        self.entry.stored_protection(width)
+        match self.arena.view() {
+            Ok(view) => self.entry.or_healed(view).stored_protection(view.width),
+            // No width fails: what is returned then agrees with no entry.
+            Err(_) => self.entry.stored_protection(Width::default()),
+        }
     }
 }
 

@@ -156,7 +156,9 @@ impl Watched {
     fn compare(&mut self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> bool {
         // A damaged tombstone heals, and hides entries again: it is compared as reads compare it.
         let tombstone = view.entry(self.node);
-        let Ok(Ok(keys)) = tombstone.map(|entry| Ok::<_, Corruption>([entry.key(), entry.value(view)?])) else {
+        let Ok(Ok(keys)) =
+            tombstone.map(|entry| Ok::<_, Corruption>([entry.key(), entry.value(view)?]))
+        else {
             return true;
         };
         let images = keys.map(|key| comparator.image(key, 0));

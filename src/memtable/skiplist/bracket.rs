@@ -140,11 +140,7 @@ impl<'a> Search<'a> {
     /// The verified entry of `succ`, whose back link confirms the link from `pred`. `None` for the
     /// sentinel.
     #[inline]
-    fn confirmed_entry(
-        &self,
-        pred: u32,
-        succ: u32,
-    ) -> Result<Option<Verified<'a>>, Doubt> {
+    fn confirmed_entry(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
         let (node, back) = if succ == self.sentinel {
             (None, self.view.back_target(succ).ok_or(Doubt::Damage)?)
         } else {
