@@ -17,7 +17,14 @@ use paranoid_memtable::{
 use crate::support::rng::{Watchdog, seed_or};
 
 /// Regions that heal.
-const HEALED: [Region; 4] = [Region::Header, Region::Key, Region::Digests, Region::Value];
+const HEALED: [Region; 6] = [
+    Region::Header,
+    Region::Key,
+    Region::Digests,
+    Region::Value,
+    Region::Link,
+    Region::HeadLink,
+];
 
 const KEYS: [&str; 6] = ["a", "apple", "apricot", "berry", "cherry", "plum"];
 const SNAPSHOTS: [u64; 3] = [5, 9, 100];
@@ -224,6 +231,8 @@ fn answers(shape: Shape, damage: impl Fn(&MemTable)) -> Result<String> {
         damage(&table);
         Ok(reads(&table)? + &flushed(&frozen)?)
     } else {
+        // Scans make writers watch the range tombstone, and compare their keys with it.
+        reads(&table)?;
         damage(&table);
         writes(&table)?;
         let read = reads(&table)?;

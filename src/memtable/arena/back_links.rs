@@ -159,7 +159,7 @@ impl<'a> View<'a> {
         if hint == pred || !self.is_tagged(succ, back) {
             return Ok(());
         }
-        if self.try_link(pred, 0) != Some(succ) {
+        if self.sure_link(pred) != Some(succ) {
             return Err(Doubt::Changed);
         }
         match self.walk(sentinel, hint, pred, succ) {
@@ -178,7 +178,7 @@ impl<'a> View<'a> {
         let (mut at, mut met) = (from, from == sought);
         // The bound ends a walk along links that match their tags by chance.
         for _ in 0..=self.arena().limit.taken_bytes() / HEADER as u64 {
-            match self.try_link(at, 0) {
+            match self.sure_link(at) {
                 None => return Walked::Broken,
                 Some(next) if next == succ && met => return Walked::Met(at),
                 Some(next) if next == succ || next == sentinel => return Walked::Missed,

@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::sync::Published;
+use crate::sync::{Published, yield_now};
 
 /// The list of copies.
 #[derive(Default)]
@@ -54,6 +54,7 @@ impl HealedCopies {
                 end = &there.next;
             } else if let Err(refused) = end.publish(copy) {
                 copy = refused;
+                yield_now();
             } else {
                 return;
             }
@@ -74,5 +75,33 @@ impl Drop for HealedCopies {
         while let Some(mut copy) = next {
             next = copy.next.take();
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sync::model::{check, spawn};
+
+    /// Threads that heal one entry keep one copy, and lose none of another entry. Red for
+    /// `healed_copy_lost`.
+    #[test]
+    fn loom_healed_copies_are_kept() {
+        check(|| {
+            let copies = Arc::new(HealedCopies::default());
+            let keep = |offset: u32| {
+                let copies = Arc::clone(&copies);
+                spawn(move || {
+                    copies.keep(offset, [u64::from(offset)].into());
+                    assert_eq!(copies.find(offset).unwrap(), [u64::from(offset)]);
+                })
+            };
+            let threads = [keep(1), keep(2), keep(1)];
+            threads.map(|thread| thread.join().unwrap());
+            assert_eq!(copies.copies().count(), 2);
+        });
     }
 }

@@ -12,6 +12,9 @@
 //!   K differ; in a table without digests, only if it has compared both keys as they are read. A
 //!   link names each target only once, so the statement never changes: an insert between the two
 //!   nodes writes two new links.
+//! * LINKS-4: a level-0 link in which one bit flipped is exchanged for the word that differs in this
+//!   bit, whose tag matches, and whose target's back link names the node. Both statements have tags
+//!   that differ in 16 bits, so a flip does not turn one into the other.
 //!
 //! Any thread; lock-free. Not promised: that a link did not go back to an earlier target;
 //! `back_links.rs` checks that at level 0.
@@ -27,6 +30,7 @@ use std::cmp::Ordering as Order;
 use crate::error::{Corruption, Place, Result};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{bytes_of, no_node};
+use crate::memtable::heals::Healed;
 use crate::sync::Ordering;
 
 /// The statement of a level-0 link about the keys at its two ends: the constant that is XORed into
@@ -89,6 +93,46 @@ impl View<'_> {
             .link_tag(Self::slot(node, level), level, (link >> 32) as u32);
         let ends = EndKeys(link as u32 ^ tag);
         (ends == EndKeys::MAY_MATCH || ends == EndKeys::DIFFER).then_some(ends)
+    }
+
+    /// The target of a level-0 link, as stored or as it was before one of its bits flipped.
+    #[inline(always)]
+    pub(crate) fn sure_link(&self, node: u32) -> Option<u32> {
+        let link = self.try_link(node, 0);
+        link.or_else(|| self.healed_link(node))
+    }
+
+    /// The target that a damaged level-0 link had before one of its bits flipped. The word is
+    /// exchanged for the right one. If its bit is stuck, this call answers all the same, as does the
+    /// next one. `None`: no bit explains the damage, or the table may heal no further place.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn healed_link(self, node: u32) -> Option<u32> {
+        let slot = Self::slot(node, 0);
+        let (word, found) = (self.word(slot)?, self.load_link(slot)?);
+        let right = self.right_link(node, found)?;
+        // ORDERING: Release pairs with the Acquire in `load_link`: what the writer of the link
+        // published is visible here, and so to its readers. Relaxed on failure: the link has
+        // changed, and its earlier target is a right answer too.
+        let _ = word.compare_exchange(found, right, Ordering::Release, Ordering::Relaxed);
+        Some((right >> 32) as u32)
+    }
+
+    /// The word that `found`, a damaged level-0 link of `node`, was before one of its bits flipped:
+    /// its tag matches, and the back link of its target names `node`. Admitted and told.
+    #[cold]
+    #[inline(never)]
+    fn right_link(self, node: u32, found: u64) -> Option<u64> {
+        if !self.arena().heals().is_on() || self.ends(node, 0, found).is_some() {
+            return None;
+        }
+        let is_right = |link: &u64| {
+            self.ends(node, 0, *link).is_some() && self.back_hint((link >> 32) as u32) == Some(node)
+        };
+        let right = (0..64).map(|bit| found ^ 1 << bit).find(is_right)?;
+        let address = std::ptr::from_ref(self.word(Self::slot(node, 0))?).addr();
+        let place = Healed::of_word(Place::Link, address, found, right)?;
+        self.arena().heals().admits(place).then_some(right)
     }
 
     /// The target of a link, without a check of its tag. For prefetches only.
@@ -157,7 +201,11 @@ impl View<'_> {
             .ok_or_else(|| no_node(node))?;
         // ORDERING: Relaxed: the word is only compared.
         let from = word.load(Ordering::Relaxed);
-        if (from >> 32) as u32 != old || self.ends(node, level, from).is_none() {
+        let names_old = |link: u64| (link >> 32) as u32 == old;
+        // A bit that is stuck damages the word again after it was healed.
+        let is_right = names_old(from) && self.ends(node, level, from).is_some()
+            || level == 0 && self.right_link(node, from).is_some_and(names_old);
+        if !is_right {
             return Ok(false);
         }
         let to = self.link_word(node, level, new);

@@ -73,7 +73,7 @@ impl<'a> Search<'a> {
             let Some(left) = self.view.back_hint(right) else {
                 return open();
             };
-            if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
+            if left == from || left == self.sentinel || self.view.sure_link(left) != Some(right) {
                 return open();
             }
             let Ok(bracket) = self.certify_healed(left, right) else {

@@ -58,7 +58,7 @@ impl<'a> Search<'a> {
     #[inline(never)]
     pub(crate) fn next_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         loop {
-            let Some(next) = self.view.try_link(at, 0) else {
+            let Some(next) = self.view.sure_link(at) else {
                 return Err(self.after_link(at));
             };
             match self.confirmed_healed(at, next) {
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
     fn after_node(self, at: u32, bad: u32) -> Gap {
         let mut node = bad;
         let after = loop {
-            match self.view.try_link(node, 0) {
+            match self.view.sure_link(node) {
                 Some(next) if self.verified(next).is_ok() => break next,
                 Some(next) => node = next,
                 None => break self.resume_after(at),
@@ -206,7 +206,7 @@ impl<'a> Search<'a> {
         let hint = back.target();
         let mut node = hint;
         for _ in 0..HINT_HOPS_MAX {
-            let next = self.view.try_link(node, 0)?;
+            let next = self.view.sure_link(node)?;
             if next == at {
                 if node != hint {
                     self.view.replace_back(at, back, node);

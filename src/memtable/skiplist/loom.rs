@@ -17,7 +17,7 @@ use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::integrity::tag::Secret;
 use crate::key::{Side, Target};
 use crate::kind::Kind;
-use crate::memtable::arena::arena::{Arena, SubChunk};
+use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::heads::Head;
 use crate::memtable::arena::tower_height::Towers;
@@ -26,6 +26,7 @@ use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::node_space::make_heads;
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
+use crate::sync::Ordering;
 use crate::sync::model::{JoinHandle, check, spawn};
 
 const SECRET: Secret = Secret::from_seed(1);
@@ -391,6 +392,29 @@ fn loom_a_link_that_is_lost_meanwhile_is_noticed() {
             assert!(!linked || table.admits(second), "an entry is hidden");
         });
     }
+}
+
+/// A reader heals a link while a writer links a node in its place: neither is lost, and the read
+/// answers. Red for `healed_link_stored`.
+#[test]
+fn loom_a_healed_link_loses_no_entry() {
+    check(|| {
+        let table = Table::new();
+        table.insert_low(table.inserter(), b"b");
+        let view = table.search().view;
+        let word = view.word(View::slot(table.search().sentinel, 0)).unwrap();
+        // ORDERING: Relaxed: one thread.
+        word.fetch_xor(1 << 40, Ordering::Relaxed);
+        let writer = table.spawn_insert(b"a");
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || assert!(table.holds(b"b"), "a present key disappeared"))
+        };
+        join([writer]);
+        reader.join().unwrap();
+        assert_eq!(table.rows().len(), 2);
+        table.assert_back_links();
+    });
 }
 
 /// Readers beside writers report no damage.

@@ -97,7 +97,11 @@ impl Search<'_> {
     #[inline(always)]
     pub(crate) fn choose(&self, walk: &mut Walk, mut from: u32, trail: &mut Trail<'_>) -> Progress {
         loop {
-            match self.view.try_link(from, walk.level) {
+            let mut link = self.view.try_link(from, walk.level);
+            if link.is_none() && walk.level == 0 {
+                link = self.view.healed_link(from);
+            }
+            match link {
                 Some(target) if target != walk.greater && target != self.sentinel => {
                     walk.candidate = target;
                     return Progress::On;

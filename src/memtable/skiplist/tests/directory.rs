@@ -16,6 +16,7 @@ use crate::kind::Kind;
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::heads::Head;
+use crate::memtable::arena::node::Verified;
 use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::directory::name::NAMED_EVERY;
 use crate::memtable::directory::page::{COUNT, HEAD, LOCK, Page, SLOTS};
@@ -370,7 +371,8 @@ fn a_hop_past_the_newest_version_finds_no_older_one() {
     for (key, sequence) in keys.iter().flat_map(|key| [(key, 2), (key, 1)]) {
         table.put(&mut inserter, key, sequence);
     }
-    let (search, mut at, mut passed) = (table.search(), table.search().sentinel, 0);
+    let (search, mut at) = (table.search(), table.search().sentinel);
+    let (mut passed, mut healed) = (0, 0);
     for key in &keys {
         let target = Target::new(&BYTEWISE, key, SequenceNumber::MAX);
         let newest = search.next(at).unwrap().unwrap().offset();
@@ -384,10 +386,15 @@ fn a_hop_past_the_newest_version_finds_no_older_one() {
                 let node = search.view.try_open(newest).unwrap();
                 passed += u32::from(search.is_before(&node, &target));
                 let found = search.first_at_or_after(&target);
+                let is_newest = |entry: Option<Verified<'_>>| {
+                    entry.is_some_and(|entry| entry.version() == (key.as_slice(), 2))
+                };
+                // A table heals 16 places.
                 assert!(
-                    found.is_err(),
+                    found.is_ok_and(is_newest) || found.is_err() && healed >= 16,
                     "bit {bit} of unit {unit}, {key:?}: {found:?}"
                 );
+                healed += u32::from(found.is_ok());
                 // ORDERING: Relaxed: one thread.
                 word.fetch_xor(1 << bit, Ordering::Relaxed);
             }
@@ -579,7 +586,8 @@ fn inspections_run_beside_writers() {
     assert!(table.search().directory().is_lost());
 }
 
-/// The nodes that the directory names lead around a broken link, so a gap ends at the next entry.
+/// The nodes that the directory names lead around a link with two flipped bits, so a gap ends at
+/// the next entry.
 #[test]
 fn slots_lead_around_a_broken_link() {
     let (table, mut inserter) = (Table::new(), Inserter::default());
@@ -594,7 +602,7 @@ fn slots_lead_around_a_broken_link() {
     for (place, pair) in nodes.windows(2).enumerate() {
         let link = search.view.word(View::slot(pair[0], 0)).unwrap();
         // ORDERING: Relaxed: one thread.
-        let before = link.fetch_xor(1, Ordering::Relaxed);
+        let before = link.fetch_xor(3, Ordering::Relaxed);
         let (key, sequence) = &entries[place];
         let found = search.bracket(
             &Target::new(&BYTEWISE, key, *sequence),
