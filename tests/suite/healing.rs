@@ -8,10 +8,11 @@ use std::fmt::Write as _;
 
 use paranoid_memtable::fault::{FaultInjector, Part, Region};
 use paranoid_memtable::flush::{FlushItem, Versions};
+use paranoid_memtable::integrity::{Place, Repair};
 use paranoid_memtable::read::Base;
 use paranoid_memtable::{
     Directory, DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable,
-    MemTableOptions, Result, TableReader,
+    MemTableOptions, ParanoidOptions, Result, TableReader,
 };
 
 use crate::support::rng::{Watchdog, seed_or};
@@ -282,4 +283,81 @@ fn two_bits_of_an_entry_are_never_a_wrong_answer() {
         }
     }
     assert!(corrupt > 0, "two bits do not heal");
+}
+
+/// A table whose every key has one flipped bit in its value.
+fn with_damaged_values(keys: u64, repair: Repair) -> MemTable {
+    let paranoid = ParanoidOptions::builder().repair(repair).build().unwrap();
+    let options = MemTableOptions::builder().paranoid(paranoid).seed(3);
+    let table = MemTable::new(options.build().unwrap()).unwrap();
+    for key in 0..keys {
+        table.put(key + 1, key.to_be_bytes(), b"value").unwrap();
+    }
+    for (piece, _) in pieces(&table, &[Region::Value]) {
+        flip(&table, piece, [3]);
+    }
+    table
+}
+
+/// Each place is told once, a table heals as many as its option says, and the others are reported
+/// as before.
+#[test]
+fn a_table_heals_up_to_its_limit_and_tells_each_place_once() {
+    for (repair, limit) in [
+        (Repair::Off, 0),
+        (Repair::On { places_max: 1 }, 1),
+        (Repair::default(), 16),
+        (Repair::On { places_max: 99 }, 20),
+    ] {
+        let table = with_damaged_values(20, repair);
+        for _ in 0..2 {
+            let answers = (0..20u64).map(|key| table.get(key.to_be_bytes(), 99));
+            let right = answers.filter(|answer| match answer {
+                Ok(lookup) => lookup.value() == Some(b"value"),
+                Err(error) => error
+                    .corruption()
+                    .is_none_or(|found| found.flipped_bit.is_none()),
+            });
+            assert_eq!(right.count(), limit, "{repair:?}");
+        }
+        let healed = table.healed();
+        assert_eq!(healed.len(), limit, "{repair:?}");
+        assert!(
+            healed
+                .iter()
+                .all(|healed| healed.place == Place::Value && healed.bit == Some(3))
+        );
+        let findings = table.scrub(|_| ()).findings.len();
+        assert_eq!(findings, 20, "stored bytes stay as they are");
+    }
+}
+
+/// A bit of a link that flips again after each read and each write costs no answer, and is told
+/// once.
+#[test]
+fn a_stuck_bit_of_a_link_is_told_once() {
+    let table = with_damaged_values(0, Repair::default());
+    table.put(1, "k", "v").unwrap();
+    let link = pieces(&table, &[Region::HeadLink])[0].0;
+    let is_stuck = |bytes: &[u8]| bytes[5] & 1 == 1;
+    let stick = || {
+        let mut injector = open(&table);
+        if !is_stuck(&injector.bytes(link)) {
+            injector.flip(link, 8 * 5);
+        }
+    };
+    for sequence in 2..40 {
+        stick();
+        table
+            .put(sequence, format!("a{}", 100 - sequence), "v")
+            .unwrap();
+        stick();
+        assert!(table.get("k", 99).unwrap().value() == Some(b"v"));
+        stick();
+        assert_eq!(
+            table.range(..).filter(Result::is_ok).count() as u64,
+            sequence
+        );
+    }
+    assert!(table.healed().len() <= 2, "{:?}", table.healed());
 }

@@ -638,12 +638,12 @@ impl<'a> Verified<'a> {
         self.verify_copy(value, width)
     }
 
-    /// The value, if it verifies, has a digest of 8 bytes, and is short: then this calls nothing
-    /// and saves no register. After `None`, ask `value`.
-    #[inline(never)]
-    pub(crate) fn try_value(&self, width: Width) -> Option<&'a [u8]> {
+    /// The value, if it verifies, is short, and the table stores digests of 8 bytes. After `None`,
+    /// ask `value`.
+    #[inline(always)]
+    pub(crate) fn try_value(&self) -> Option<&'a [u8]> {
         let value = self.node.value_bytes();
-        if width.bytes < 8 || value.len() > UNROLLED {
+        if value.len() > UNROLLED {
             return None;
         }
         let digest = self

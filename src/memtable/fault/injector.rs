@@ -54,7 +54,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// let mut injector = unsafe { FaultInjector::open(&table) }?;
 /// let value = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
 /// injector.flip(value, 3);
-/// assert!(matches!(table.get(b"key", 1), Err(Error::Corruption(_))));
+/// injector.flip(value, 4);
+/// assert!(matches!(table.get(b"key", 1), Err(Error::Corruption(_))), "one bit heals, two do not");
 /// injector.undo();
 /// assert!(table.get(b"key", 1).is_ok());
 /// # Ok(()) }

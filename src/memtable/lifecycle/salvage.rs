@@ -131,11 +131,9 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
         (Reach::Links, None)
     };
     let verified = offsets.iter().filter_map(|offset| {
-        let entry = view
-            .open(*offset)
-            .and_then(|node| node.verify(&view))
-            .ok()?;
-        entry.value_as_stored(view.width).ok().map(|_| entry)
+        // A damaged entry that heals is returned as its copy.
+        let entry = view.entry(*offset).ok()?;
+        entry.value(&view).ok().map(|_| entry.or_healed(view))
     });
     Ok((sorted(core, view, verified.collect()), reach, failure))
 }

@@ -155,10 +155,11 @@ impl Watched {
     #[inline(never)]
     fn compare(&mut self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> bool {
         // A damaged tombstone heals, and hides entries again: it is compared as reads compare it.
-        let tombstone = view.entry(self.node);
-        let Ok(Ok(keys)) =
-            tombstone.map(|entry| Ok::<_, Corruption>([entry.key(), entry.value(view)?]))
-        else {
+        let bounds = || {
+            let tombstone = view.entry(self.node)?;
+            Ok::<_, Corruption>([tombstone.key(), tombstone.value(view)?])
+        };
+        let Ok(keys) = bounds() else {
             return true;
         };
         let images = keys.map(|key| comparator.image(key, 0));

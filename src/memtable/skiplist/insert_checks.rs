@@ -31,18 +31,45 @@ pub(super) fn check_side(
     if side == search.sentinel {
         return Ok(ends.unwrap_or(EndKeys::DIFFER));
     }
-    let fits = |node: Node<'_>| {
-        let keys = search.comparator.compare(node.key(), fields.key);
-        let ends = ends.unwrap_or(EndKeys::of_order(keys));
-        let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
-        let fits = keys == expected
-            || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected);
-        fits.then_some(ends)
-    };
-    let ends = search.view.reload(side).and_then(fits);
-    let healed = || search.view.entry(side).ok().map(|side| *side.node());
-    let ends = ends.or_else(|| healed().and_then(fits));
+    let node = search.view.reload(side);
+    match node.and_then(|node| fitting(search, fields, revision, &node, ends, expected)) {
+        Some(ends) => Ok(ends),
+        None => check_healed_side(search, fields, revision, side, ends, expected),
+    }
+}
+
+/// [`check_side`] of a damaged side.
+#[cold]
+#[inline(never)]
+fn check_healed_side(
+    search: &Search<'_>,
+    fields: &Fields<'_>,
+    revision: u32,
+    side: u32,
+    ends: Option<EndKeys>,
+    expected: cmp::Ordering,
+) -> Result<EndKeys, Corruption> {
+    let entry = search.view.entry(side)?;
+    let ends = fitting(search, fields, revision, entry.node(), ends, expected);
     ends.ok_or_else(|| misplaced(side, fields.sequence))
+}
+
+/// What a link between an entry and its neighbour says, if the two compare as expected.
+#[inline(always)]
+fn fitting(
+    search: &Search<'_>,
+    fields: &Fields<'_>,
+    revision: u32,
+    node: &Node<'_>,
+    ends: Option<EndKeys>,
+    expected: cmp::Ordering,
+) -> Option<EndKeys> {
+    let keys = search.comparator.compare(node.key(), fields.key);
+    let ends = ends.unwrap_or(EndKeys::of_order(keys));
+    let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
+    let fits =
+        keys == expected || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected);
+    fits.then_some(ends)
 }
 
 /// Compares the fields that no digest of the caller covers, sequence number and lengths, with the

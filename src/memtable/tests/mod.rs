@@ -4,6 +4,7 @@
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 mod backed;
+mod healing;
 mod links;
 mod lost_writes;
 mod search_costs;
