@@ -135,10 +135,10 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
         let entry = view.entry(*offset).ok()?;
         entry.value(&view).ok().map(|_| entry.or_healed(view))
     });
-    Ok((sorted(core, view, verified.collect()), reach, failure))
+    Ok((sorted(core, verified.collect()), reach, failure))
 }
 
-fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
+fn sorted<'t>(core: &'t Core, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
     let version = |entry: &Verified<'_>| {
         let (sequence, revision) = (entry.node().sequence(), entry.node().revision());
         (
@@ -156,7 +156,7 @@ fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> V
     });
     let salvaged = |entry: Verified<'t>| Salvaged {
         revision: entry.node().revision(),
-        entry: Entry::new(entry, &view),
+        entry: Entry::new(entry, core),
     };
     verified.into_iter().map(salvaged).collect()
 }

@@ -14,8 +14,9 @@ use crate::error::Result;
 use crate::integrity::digest::{StoredProtection, Width};
 use crate::key::{SequenceNumber, Target};
 use crate::kind::Kind;
-use crate::memtable::arena::arena::{Arena, View};
+use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
+use crate::memtable::core::Core;
 
 /// An entry as stored. The call that returned the entry has verified key, sequence number and kind;
 /// a getter that returns a `Result` verifies all that it returns when it is called.
@@ -35,16 +36,13 @@ use crate::memtable::arena::node::Verified;
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     pub(crate) entry: Verified<'a>,
-    arena: &'a Arena,
+    core: &'a Core,
 }
 
 impl<'a> Entry<'a> {
     #[inline(always)]
-    pub(crate) fn new(entry: Verified<'a>, view: &View<'a>) -> Self {
-        Entry {
-            entry,
-            arena: view.arena(),
-        }
+    pub(crate) fn new(entry: Verified<'a>, core: &'a Core) -> Self {
+        Entry { entry, core }
     }
 
     /// Whether this entry is before a position.
@@ -105,7 +103,7 @@ impl<'a> Entry<'a> {
     /// and saves no register.
     #[inline(never)]
     fn try_value(&self) -> Option<&'a [u8]> {
-        if self.arena.width_hint != Width::default() {
+        if self.core.arena.width_hint != Width::default() {
             return None;
         }
         self.entry.try_value()
@@ -114,23 +112,23 @@ impl<'a> Entry<'a> {
     /// [`value`](Self::value) for an entry of any size, or the report of its damage.
     #[inline(never)]
     fn any_value(&self) -> Result<&'a [u8]> {
-        let (value, width) = (self.entry.value_unverified(), self.arena.width_hint);
+        let (value, width) = (self.entry.value_unverified(), self.core.arena.width_hint);
         if width == Width::default() && self.entry.has_value(value, width) {
             return Ok(value);
         }
-        Ok(self.entry.value(&self.arena.view()?)?)
+        Ok(self.entry.value(&self.core.arena.view()?)?)
     }
 
     /// This entry, or its healed copy, with key and value verified now.
     #[inline]
     pub(crate) fn whole(&self) -> Result<Verified<'a>> {
-        let (entry, width) = (self.entry, self.arena.width_hint);
+        let (entry, width) = (self.entry, self.core.arena.width_hint);
         if width == Width::default()
             && entry.has_parts(entry.key(), entry.value_unverified(), width)
         {
             return Ok(entry);
         }
-        Ok(entry.intact(self.arena.view()?)?)
+        Ok(entry.intact(self.core.arena.view()?)?)
     }
 
     /// Key and value, verified now, together with sequence number and kind. O(length).
@@ -185,7 +183,7 @@ impl<'a> Entry<'a> {
             sequence: self.sequence(),
             kind: self.kind(),
         };
-        let width = self.arena.view()?.width;
+        let width = self.core.arena.view()?.width;
         whole.verify_parts(copy.user_key(), copy.value(), width)?;
         Ok(copy)
     }
@@ -205,13 +203,13 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// `Corruption` if the copy does not verify; the buffer is then empty.
     pub fn value_into(&self, buffer: &mut Vec<u8>) -> Result<()> {
-        copy_verified(&self.entry, &self.arena.view()?, buffer).map(|_| ())
+        copy_verified(&self.entry, &self.core.arena.view()?, buffer).map(|_| ())
     }
 
     /// The digests that the table stored with the entry, for a caller that passes it on.
     #[must_use]
     pub fn stored_protection(&self) -> StoredProtection {
-        match self.arena.view() {
+        match self.core.arena.view() {
             Ok(view) => self.entry.or_healed(view).stored_protection(view.width),
             // No width fails: what is returned then agrees with no entry.
             Err(_) => self.entry.stored_protection(Width::default()),

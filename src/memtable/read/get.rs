@@ -634,7 +634,7 @@ pub(crate) fn get_entry<'t>(
 ) -> Result<Option<Entry<'t>>> {
     let search = core.point_search()?;
     let entry = locate(core, &search, key, snapshot)?;
-    Ok(entry.map(|entry| Entry::new(entry, &search.view)))
+    Ok(entry.map(|entry| Entry::new(entry, core)))
 }
 
 /// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies the value, and

@@ -137,7 +137,7 @@ impl Walk {
         let Some(search) = self.scope.list(core) else {
             return Ok(None);
         };
-        Ok(Some(Entry::new(parked.verify(&search.view)?, &search.view)))
+        Ok(Some(Entry::new(parked.verify(&search.view)?, core)))
     }
 
     /// The merge operands of the key that the walk is on, if its entry is one.
@@ -204,7 +204,7 @@ impl Walk {
         } else {
             pass.arrive(target, &mut self.read_ahead)
         };
-        match self.settle(&search, pass.hidden, outcome) {
+        match self.settle(core, &search, pass.hidden, outcome) {
             Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => {
                 self.past_others(core, way, shown)
             }
@@ -301,7 +301,7 @@ impl Walk {
         }
         let last = last.and_then(|last| pass.show(Some(last)));
         // These entries are not counted as hidden, because the range shows them later.
-        self.settle(&search, 0, last)
+        self.settle(core, &search, 0, last)
     }
 
     /// The gap that the walk is in, with the positions of its sides.
@@ -403,7 +403,7 @@ impl Walk {
                 || scope.come_in_order(core, way, &mut self.compared, (at, &entry)));
         is_next.then(|| {
             *parked = Parked::new(&entry);
-            Entry::new(entry, &search.view)
+            Entry::new(entry, core)
         })
     }
 
@@ -444,7 +444,7 @@ impl Walk {
             State::Gap(reported) => pass.step_over_gap(reported),
             State::Nowhere | State::Failed(_) => Ok(None),
         };
-        self.settle(&search, pass.hidden, outcome)
+        self.settle(core, &search, pass.hidden, outcome)
     }
 
     /// Takes a step after a seek that met damage. A forward step does not show an entry before the
@@ -475,6 +475,7 @@ impl Walk {
     #[inline(always)]
     fn settle<'a>(
         &mut self,
+        core: &'a Core,
         search: &Search<'a>,
         hidden: u64,
         outcome: Outcome<'a>,
@@ -485,6 +486,6 @@ impl Walk {
             Ok(None) => State::Nowhere,
             Err(gap) => State::Gap(Box::new(ReportedGap::around(search, *gap))),
         };
-        Ok(outcome?.map(|entry| Entry::new(entry, &search.view)))
+        Ok(outcome?.map(|entry| Entry::new(entry, core)))
     }
 }
