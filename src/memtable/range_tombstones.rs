@@ -46,31 +46,40 @@ pub(crate) struct RangeTombstones {
     counted: Mutex<(Load, u64)>,
 }
 
-/// The entry of a node of the list, verified or healed.
+/// The entry of a node of the list, verified as stored.
 #[inline(always)]
-fn entry<'t>(view: &View<'t>, node: u32) -> Result<Verified<'t>, Corruption> {
-    let entry = view.try_open(node).and_then(|node| node.try_verify(view));
-    entry.map_or_else(|| healed(*view, node), Ok)
-}
-
-#[cold]
-#[inline(never)]
-fn healed<'t>(view: View<'t>, node: u32) -> Result<Verified<'t>, Corruption> {
-    view.entry(node)
+fn stored<'t>(view: &View<'t>, node: u32) -> Option<Verified<'t>> {
+    view.try_open(node).and_then(|node| node.try_verify(view))
 }
 
 #[inline(always)]
 fn bound<'t>(view: &View<'t>, node: u32, end: End) -> Result<&'t [u8], Corruption> {
-    let entry = entry(view, node)?;
+    if let Some(entry) = stored(view, node) {
+        let value = entry.value_unverified();
+        match end {
+            End::Start => return Ok(entry.key()),
+            End::Stop if entry.has_value(value, view.width) => return Ok(value),
+            End::Stop => {}
+        }
+    }
+    healed_bound(*view, node, end)
+}
+
+/// [`bound`] of a damaged entry.
+#[cold]
+#[inline(never)]
+fn healed_bound<'t>(view: View<'t>, node: u32, end: End) -> Result<&'t [u8], Corruption> {
+    let entry = view.entry(node)?;
     match end {
         End::Start => Ok(entry.key()),
-        End::Stop => entry.value(view),
+        End::Stop => entry.value(&view),
     }
 }
 
 /// The bytes of start and end. The key's digest covers both lengths.
 fn key_bytes(view: &View<'_>, node: u32) -> Result<u64, Corruption> {
-    Ok(entry(view, node)?.node().lengths().data_len())
+    let entry = stored(view, node).map_or_else(|| view.entry(node), Ok)?;
+    Ok(entry.node().lengths().data_len())
 }
 
 /// The list's entries over one view, for work that reads many of them.
