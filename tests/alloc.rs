@@ -461,7 +461,7 @@ fn peak_of_a_salvage(shape: Shape, count: u64) -> u64 {
     let is_point =
         |piece: &paranoid_memtable::fault::Piece| piece.region == Region::Value && piece.len() == 5;
     let value = injector.pieces().iter().position(is_point).unwrap();
-    injector.flip(value, 3);
+    [3, 4].into_iter().for_each(|bit| injector.flip(value, bit));
     drop(injector);
     let mut job = set.begin_flush().unwrap().unwrap();
     assert!(

@@ -231,8 +231,8 @@ impl<B> FlushJob<B> {
     /// # // SAFETY: one thread, and nothing borrowed is held.
     /// # let mut injector = unsafe { FaultInjector::open(view.readers().last().expect("a table")) }?;
     /// # let value = injector.pieces().iter().position(|piece| piece.region == Region::Value).expect("a value");
-    /// # injector.flip(value, 3);
-    /// // A bit of the first value flips.
+    /// # [3, 4].into_iter().for_each(|bit| injector.flip(value, bit));
+    /// // Two bits of the first value flip.
     /// let mut job = set.begin_flush()?.expect("an immutable table");
     /// assert!(job.flush(&mut Keys(vec![])).is_err() && set.read_only().is_some());
     /// let mut keys = Keys(vec![]);

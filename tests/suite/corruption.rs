@@ -319,9 +319,9 @@ fn flips<'m>(
         })
 }
 
-/// One flipped bit anywhere in an entry: only the lookup of its key returns `Corruption`.
+/// One flipped bit anywhere in an entry: it heals, and no lookup returns `Corruption`.
 #[test]
-fn one_flipped_bit_costs_its_own_key() {
+fn one_flipped_bit_costs_no_key() {
     let model = Model::new(shape(Seek::Bracket, 40, 6));
     let entry = |area: Area| {
         let own = matches!(
@@ -331,17 +331,14 @@ fn one_flipped_bit_costs_its_own_key() {
         own && area.part == Part::Points
     };
     let map = map(&model).only(entry);
-    let mut own = 0;
     for (bit, (area, kind, verdict)) in flips(&model, &map, Frozen::Before, 0) {
         accept(bit, 0, area, kind, &verdict);
         assert!(
-            verdict.answering.len() <= 1,
+            verdict.answering.is_empty(),
             "bit {bit}, {}: {verdict:?}",
             area.name()
         );
-        own += verdict.answering.len();
     }
-    assert!(own > if cfg!(debug_assertions) { 8 } else { 50 }, "{own}");
 }
 
 /// The control block is small, so every word of it is zeroed, in a table of one chunk and in one of
@@ -389,7 +386,8 @@ fn flip_key(table: &MemTable, key: &[u8]) {
         piece.region == Region::Key && piece.owner.as_ref().is_some_and(|owner| *owner.key == *key)
     };
     let piece = injector.pieces().iter().position(own).unwrap();
-    injector.flip(piece, 0);
+    // One bit would heal.
+    [0, 1].into_iter().for_each(|bit| injector.flip(piece, bit));
 }
 
 fn of_three() -> MemTable {

@@ -204,6 +204,7 @@ mod pulled_flush {
         assert!(pieces.len() >= 12);
         for piece in pieces {
             injector.flip(piece, piece);
+            injector.flip(piece, piece + 1);
             let mut flush = match frozen.flush_iter(Versions::SeenBy(&[])) {
                 Ok(flush) => flush,
                 Err(error) => {

@@ -340,8 +340,8 @@ fn a_stuck_bit_of_a_link_is_told_once() {
     table.put(1, "k", "v").unwrap();
     let link = pieces(&table, &[Region::HeadLink])[0].0;
     let is_stuck = |bytes: &[u8]| bytes[5] & 1 == 1;
-    let stick = || {
-        let mut injector = open(&table);
+    let mut injector = open(&table);
+    let mut stick = || {
         if !is_stuck(&injector.bytes(link)) {
             injector.flip(link, 8 * 5);
         }

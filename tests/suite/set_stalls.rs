@@ -790,6 +790,6 @@ mod events {
             .iter()
             .position(|piece| piece.region == Region::Value)
             .unwrap();
-        injector.flip(piece, 0);
+        [0, 1].into_iter().for_each(|bit| injector.flip(piece, bit));
     }
 }

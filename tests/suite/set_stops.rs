@@ -1008,7 +1008,11 @@ mod set_recycling {
                 .filter(|(_, piece)| piece.region == region);
             let pieces: Vec<usize> = pieces.map(|(at, _)| at).collect();
             let piece = *rng.pick(&pieces);
-            injector.flip(piece, rng.index(8 * injector.pieces()[piece].len()));
+            let bits = 8 * injector.pieces()[piece].len();
+            let bit = rng.index(bits);
+            [bit, (bit + 1) % bits]
+                .into_iter()
+                .for_each(|bit| injector.flip(piece, bit));
             drop(injector);
             drop(view);
             let mut last = 2;
