@@ -485,16 +485,16 @@ mod weight {
     ];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
-    pub(crate) const WORDS_MAX: u64 = 10_470;
+    pub(crate) const WORDS_MAX: u64 = 10_720;
 
     /// Most words of SAFETY.md.
-    pub(crate) const SAFETY_WORDS_MAX: u64 = 4_100;
+    pub(crate) const SAFETY_WORDS_MAX: u64 = 4_310;
 
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
     pub(crate) const PAGES_MAX: u64 = 10_230;
 
     /// Most files of the suite, of its support, and of the campaign's damage.
-    pub(crate) const TESTS_MAX: u64 = 57;
+    pub(crate) const TESTS_MAX: u64 = 58;
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/`
     /// together.

@@ -16,7 +16,6 @@
 //! * HEALED-1: a copy is made only if both of its digests, of 64 bits each, match; the flipped bit
 //!   may be one of theirs. So random damage of n bits is taken for another entry with probability
 //!   n * 2^-64.
-//! * HEALED-2: `healed_copies.rs`.
 //! * HEALED-3: nothing is healed before a check failed.
 //! * HEALED-4: what a search compares, and what a reader gets, is what was verified: the stored
 //!   bytes, or the copy. A damaged key may have compared as less than a position, and its healed
