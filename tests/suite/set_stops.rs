@@ -1010,9 +1010,8 @@ mod set_recycling {
             let piece = *rng.pick(&pieces);
             let bits = 8 * injector.pieces()[piece].len();
             let bit = rng.index(bits);
-            [bit, (bit + 1) % bits]
-                .into_iter()
-                .for_each(|bit| injector.flip(piece, bit));
+            injector.flip(piece, bit);
+            injector.flip(piece, (bit + 1) % bits);
             drop(injector);
             drop(view);
             let mut last = 2;

@@ -244,12 +244,8 @@ fn copy_healed<'a>(
     buffer.clear();
     let entry = entry.intact(view)?;
     buffer.extend_from_slice(entry.value_unverified());
-    entry
-        .verify_copy(buffer, view.width)
-        .map_err(|corruption| {
-            buffer.clear();
-            corruption
-        })?;
+    let checked = entry.verify_copy(buffer, view.width);
+    checked.inspect_err(|_| buffer.clear())?;
     Ok(entry)
 }
 
