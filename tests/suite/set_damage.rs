@@ -318,7 +318,9 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
             let mut setup = Setup::new();
             let view = setup.set.view();
             let mut injector = injector(&view);
+            // One bit would heal.
             injector.flip(at, bit);
+            injector.flip(at, bit ^ 1);
             match trial(&mut setup, &injector.pieces()[at].clone(), &control) {
                 Ok(true) => salvaged += 1,
                 Ok(false) => harmless += 1,
@@ -591,7 +593,9 @@ mod set_stopped_damage {
             let mut stopped = stop();
             let view = stopped.set.view();
             let mut injector = injector(view.readers().next().unwrap());
+            // One bit would heal.
             injector.flip(at, bit);
+            injector.flip(at, bit ^ 1);
             let piece = injector.pieces()[at].clone();
             drop(injector);
             let needed = stopped.open_again(&piece);
