@@ -128,9 +128,7 @@ impl List {
         let bracket = inserter.bracket(search, fields)?;
         match self.insert_between(search, inserter, fields, &bracket, || Ok(()))? {
             Quick::Placed(placement) => Ok(placement),
-            Quick::Equal => {
-                self.insert_any(search, inserter, fields, policy, Begun::At(&bracket))
-            }
+            Quick::Equal => self.insert_any(search, inserter, fields, policy, Begun::At(&bracket)),
             Quick::Lost(space) => {
                 self.insert_any(search, inserter, fields, policy, Begun::Lost(space))
             }

@@ -275,7 +275,10 @@ impl Inserter {
     #[inline(always)]
     pub(crate) fn name_and_link(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
-        if search.directory != 0 && self.run.is_multiple_of(NAMED_EVERY) {
+        if search.directory != 0
+            && self.run.is_multiple_of(NAMED_EVERY)
+            && is_worth_a_name(tower.revision)
+        {
             self.name(search, fields, tower);
         }
         if tower.height == 1 {
@@ -356,6 +359,13 @@ impl Inserter {
             self.forgotten += usize::from(!has_room);
         }
     }
+}
+
+/// Whether searches start at a node of this revision if it has a name. Newer revisions are before
+/// older ones, so a search for a later key starts at the oldest revision that has a name, and no
+/// search ends between two of them. If the first ones stayed unnamed, a later one gets a name.
+fn is_worth_a_name(revision: u32) -> bool {
+    revision & revision.wrapping_sub(1) == 0
 }
 
 #[cfg(all(test, not(loom)))]

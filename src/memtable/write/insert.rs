@@ -251,10 +251,13 @@ pub(crate) fn apply_range(
     core.tombstones
         .reserve(&core.arena, &mut entered.inside.index_room, load)?;
     let inserter = &mut entered.inside.inserter;
-    let placement =
-        core.tombstones
-            .list
-            .insert_any(&search, inserter, write, DuplicatePolicy::Reject, Begun::New);
+    let placement = core.tombstones.list.insert_any(
+        &search,
+        inserter,
+        write,
+        DuplicatePolicy::Reject,
+        Begun::New,
+    );
     let placement = placement.map_err(|error| core.refuse(&mut entered.inside, load, error))?;
     let room = &mut entered.inside.index_room;
     *room = room.without(load);
