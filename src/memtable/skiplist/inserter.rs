@@ -275,10 +275,7 @@ impl Inserter {
     #[inline(always)]
     pub(crate) fn name_and_link(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
-        if search.directory != 0
-            && self.run.is_multiple_of(NAMED_EVERY)
-            && is_worth_a_name(tower.revision)
-        {
+        if search.directory != 0 && self.run.is_multiple_of(NAMED_EVERY) {
             self.name(search, fields, tower);
         }
         if tower.height == 1 {
@@ -309,9 +306,12 @@ impl Inserter {
         self.splice.record(0, tower.node);
     }
 
-    /// Names a published node in the directory, and then one that waits.
+    /// Names a published node in the directory, if that is of use, and then one that waits.
     #[inline(never)]
     fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
+        if !is_worth_a_name(tower.revision) {
+            return;
+        }
         let target = search.target(fields).with_revision(tower.revision);
         let guess = self.splice.named;
         match search
