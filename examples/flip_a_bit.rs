@@ -12,6 +12,8 @@ use clap::{Parser, ValueEnum};
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions};
 
+#[path = "shared/arguments.rs"]
+mod arguments;
 #[path = "shared/failure.rs"]
 mod failure;
 #[path = "shared/output.rs"]
@@ -19,6 +21,7 @@ mod output;
 #[path = "shared/report.rs"]
 mod report;
 
+use arguments::arguments;
 use failure::Failure;
 use report::{line, say};
 
@@ -175,7 +178,7 @@ fn find(table: &MemTable) -> Result<(), Failure> {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    let Arguments { region, bit } = Arguments::parse();
+    let Arguments { region, bit } = arguments();
     match tell(region.region(), bit) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

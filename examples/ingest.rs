@@ -19,6 +19,8 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use paranoid_memtable::{Error, MemTable, MemTableOptions};
 
+#[path = "shared/arguments.rs"]
+mod arguments;
 #[path = "shared/failure.rs"]
 mod failure;
 #[path = "shared/figures.rs"]
@@ -34,6 +36,7 @@ mod source;
 #[path = "ingest/verify.rs"]
 mod verify;
 
+use arguments::arguments;
 use failure::Failure;
 use figures::{a_second, bytes, count, each, entries, percentiles, time};
 use load::{Load, Work};
@@ -64,7 +67,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    match run(&Arguments::parse()) {
+    match run(&arguments()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

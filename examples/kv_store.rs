@@ -24,6 +24,8 @@ use paranoid_memtable::WriteBatch;
 use paranoid_memtable::scan::KeyRange;
 use paranoid_set::{Durability, MergedEntry, View};
 
+#[path = "shared/arguments.rs"]
+mod arguments;
 #[path = "kv_store/files.rs"]
 mod files;
 #[path = "kv_store/manifest.rs"]
@@ -33,6 +35,7 @@ mod output;
 #[path = "kv_store/store.rs"]
 mod store;
 
+use arguments::arguments;
 use files::{Base, Counters, Outcome};
 use output::{complain, print, with_causes};
 use store::{Store, scan};
@@ -72,7 +75,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    run(&Arguments::parse()).unwrap_or_else(|error| {
+    run(&arguments()).unwrap_or_else(|error| {
         complain(format_args!("error: {}", with_causes(&*error)));
         ExitCode::from(2)
     })

@@ -19,11 +19,14 @@ use paranoid_memtable::WriteBatch;
 use paranoid_memtable::scan::Direction;
 use paranoid_set::{Snapshot, View};
 
+#[path = "shared/arguments.rs"]
+mod arguments;
 #[path = "leveled/engine.rs"]
 mod engine;
 #[path = "shared/output.rs"]
 mod output;
 
+use arguments::arguments;
 use engine::{Append, Engine, Version, cursor, get};
 use output::{complain, print, with_causes};
 
@@ -55,7 +58,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    let arguments = Arguments::parse();
+    let arguments: Arguments = arguments();
     let done = match &arguments.dir {
         Some(directory) => run(directory, &arguments),
         None => run_in_new_directory(&arguments),
@@ -78,7 +81,8 @@ fn run_in_new_directory(arguments: &Arguments) -> Outcome<()> {
 }
 
 fn run(directory: &Path, arguments: &Arguments) -> Outcome<()> {
-    let engine = Engine::open(directory, arguments.write_buffer)?;
+    let engine = Engine::open(directory, arguments.write_buffer)
+        .map_err(|error| format!("{}: {}", directory.display(), with_causes(&error)))?;
     let found = get(&engine.view(None)?, COUNT)?.unwrap_or_else(|| b"0".to_vec());
     let begun: u64 = String::from_utf8(found)?.parse()?;
     print(format_args!("begun at {begun}\n"))?;

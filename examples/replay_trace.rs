@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use paranoid_memtable::{Error, MemTable, MemTableOptions};
 
+#[path = "shared/arguments.rs"]
+mod arguments;
 #[path = "shared/failure.rs"]
 mod failure;
 #[path = "shared/figures.rs"]
@@ -32,6 +34,7 @@ mod report;
 #[path = "replay_trace/trace.rs"]
 mod trace;
 
+use arguments::arguments;
 use failure::Failure;
 use figures::{a_second, bytes, count, each, entries, percentiles, time};
 use replay::{Plan, Replayed};
@@ -67,7 +70,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    match run(&Arguments::parse()) {
+    match run(&arguments()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -23,9 +23,12 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use paranoid_memtable::{DuplicatePolicy, Entry, Error, MemTable, MemTableOptions, TableReader};
 
+#[path = "shared/arguments.rs"]
+mod arguments;
 #[path = "shared/output.rs"]
 mod output;
 
+use arguments::arguments;
 use output::{complain, print, with_causes};
 
 /// Runs writers, readers and freezes at once, on entries whose keys and values check each other.
@@ -276,7 +279,7 @@ fn run_round(seed: u64) -> Outcome<(u64, u64)> {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    let Arguments { seconds, seed } = Arguments::parse();
+    let Arguments { seconds, seed } = arguments();
     let begin = Instant::now();
     let (mut rounds, mut entries, mut reads) = (0u64, 0, 0);
     while rounds == 0 || begin.elapsed() < Duration::from_secs(seconds) {

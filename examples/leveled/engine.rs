@@ -15,6 +15,7 @@ use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use paranoid_memtable::scan::{SortedSource, SourceMove};
 use paranoid_memtable::{Bytewise, Error, MemTableOptions, Result, WriteBatch};
@@ -24,6 +25,8 @@ use paranoid_set::{
 };
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
+/// How long a write waits for a flush. A flush takes seconds on a busy machine.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Flushed files before a compaction.
 const FLUSHED_MAX: usize = 3;
 /// Bytes of keys and values in a file of a level, and of the files of level 1. They are small, so
@@ -83,6 +86,7 @@ impl Engine {
             .table(tables.build()?)
             .last_sequence(files.last_sequence)
             .first_table(journal.next_table())
+            .stall_timeout(STALL_TIMEOUT)
             .journal(Arc::new(journal));
         let set = MemTableSet::open(options.build()?, version)?;
         let of_thread = set.clone();

@@ -19,9 +19,12 @@ use paranoid_memtable::flush::Versions;
 use paranoid_memtable::{ChecksumKind, ImmutableMemTable, MemTable, MemTableOptions};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, Written};
 
+#[path = "../../examples/shared/arguments.rs"]
+mod arguments;
 #[path = "../../examples/shared/output.rs"]
 mod output;
 
+use arguments::arguments;
 use output::{complain, print, with_causes};
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
@@ -210,7 +213,7 @@ fn run(arguments: &Arguments) -> Anything<()> {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    match run(&Arguments::parse()) {
+    match run(&arguments()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(format_args!("memtable_to_sst: {}", with_causes(&*error)));

@@ -11,9 +11,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use paranoid_sst::{BlockKind, Error, SortedTable};
 
+#[path = "../../examples/shared/arguments.rs"]
+mod arguments;
 #[path = "../../examples/shared/output.rs"]
 mod output;
 
+use arguments::arguments;
 use output::{Unwritten, complain, print, with_causes};
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
@@ -229,7 +232,7 @@ fn run(arguments: &Arguments) -> Anything<u8> {
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    match run(&Arguments::parse()) {
+    match run(&arguments()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             complain(format_args!("sst_info: {}", with_causes(&*error)));

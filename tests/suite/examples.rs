@@ -180,6 +180,20 @@ fn replay_makes_a_sample_of_its_own() {
     assert_eq!(counts[0], counts[1], "every run replays the same requests");
 }
 
+/// The examples that `cargo test` builds.
+const PROGRAMS: [&str; 10] = [
+    "ingest",
+    "replay_trace",
+    "stress",
+    "flip_a_bit",
+    "kv_store",
+    "leveled",
+    "db_bench",
+    "fault_campaign",
+    "sst_info",
+    "memtable_to_sst",
+];
+
 /// The programs that print, with arguments that take a moment. `root`: an empty folder.
 #[cfg(unix)]
 fn talking(root: &Path) -> Vec<(&'static str, Vec<String>)> {
@@ -200,7 +214,8 @@ fn talking(root: &Path) -> Vec<(&'static str, Vec<String>)> {
             .map(|&word| word.to_owned())
             .collect::<Vec<String>>()
     };
-    vec![
+    let helps = PROGRAMS.map(|name| (name, words(&["--help"])));
+    let mut talking = vec![
         ("ingest", vec![text(&tree)]),
         ("replay_trace", vec![]),
         ("flip_a_bit", vec![]),
@@ -217,8 +232,9 @@ fn talking(root: &Path) -> Vec<(&'static str, Vec<String>)> {
             "db_bench",
             words(&["--benchmarks=fillseq,stats", "--num=9", "--disable_wal"]),
         ),
-        ("db_bench", words(&["--help"])),
-    ]
+    ];
+    talking.extend(helps);
+    talking
 }
 
 /// A closed pipe ends a program by a signal, without a message.
@@ -271,6 +287,7 @@ fn a_missing_file_is_named() {
     for name in ["ingest", "replay_trace", "memtable_to_sst", "sst_info"] {
         refused(name, &[missing], &wanted);
     }
+    refused("leveled", &["--dir", missing], &wanted);
     let directory = format!("--db={missing}");
     refused(
         "db_bench",
@@ -359,6 +376,25 @@ fn a_value_too_large_is_refused() {
         &["--short", "--protection", "9"],
         &["protection_bytes must be 0, 1, 2, 4 or 8, not 9"],
     );
+    let large = "99999999999999999999";
+    for (name, flags) in [
+        ("leveled", &[][..]),
+        ("leveled", &["--write-buffer"]),
+        ("stress", &[]),
+        ("ingest", &["--max-files"]),
+        ("replay_trace", &["--threads"]),
+    ] {
+        let words = [flags, &[large]].concat();
+        refused(name, &words, &["invalid value", large]);
+    }
+}
+
+/// Arguments that a program does not know are named in one line.
+#[test]
+fn unknown_arguments_are_named() {
+    for name in PROGRAMS {
+        refused(name, &["--no-such-flag"], &["--no-such-flag"]);
+    }
 }
 
 #[test]
@@ -759,18 +795,7 @@ fn sst_info_lists_a_folder() {
 /// Every example that `cargo test` builds has `--help`, which lists the exit codes.
 #[test]
 fn examples_have_help_with_their_exit_codes() {
-    for name in [
-        "ingest",
-        "replay_trace",
-        "stress",
-        "flip_a_bit",
-        "kv_store",
-        "leveled",
-        "db_bench",
-        "fault_campaign",
-        "sst_info",
-        "memtable_to_sst",
-    ] {
+    for name in PROGRAMS {
         let Some(program) = example(name) else {
             continue;
         };

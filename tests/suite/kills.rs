@@ -339,10 +339,10 @@ fn a_leveled_engine_answers_like_its_model_after_kills() {
     let test = "kills::a_leveled_engine_answers_like_its_model_after_kills";
     let seed = seed_or(0x1e7e1ed);
     println!("{test}: seed {seed:#x}");
-    let _watchdog = Watchdog::new(test, seed);
     let (mut rng, directory) = (Rng::new(seed), folder("kills-leveled"));
     let mut last = 0;
     for _ in 0..amount(200, 8) {
+        let _watchdog = Watchdog::new(test, seed);
         let mut command = Command::new(&program);
         command.arg("100000").arg("--dir").arg(&directory);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -361,6 +361,7 @@ fn a_leveled_engine_answers_like_its_model_after_kills() {
     let directory = directory.to_str().unwrap();
     let (code, out, error) = run(&program, &["40", "--dir", directory]);
     assert_eq!(code, Some(0), "{out}{error}");
+    println!("{last} batches acknowledged");
 }
 
 /// Files may not grow, as on a full disk: a store returns errors, and keeps all acknowledged lines.

@@ -15,6 +15,8 @@
     reason = "an example that cannot continue panics"
 )]
 
+#[path = "../../examples/shared/arguments.rs"]
+mod arguments;
 mod notes;
 mod driver;
 #[path = "../../examples/shared/output.rs"]
@@ -33,6 +35,7 @@ use clap::{Parser, ValueEnum};
 use paranoid_memtable::fault::FaultInjector;
 use paranoid_memtable::{DuplicatePolicy, Error};
 
+use arguments::arguments;
 use damage::model::{Accelerators, Model, Shape, Size};
 use damage::plan::{Area, Kind, Map, Rng};
 use damage::stretch::{Outcome, each_stretch};
@@ -157,7 +160,7 @@ struct Options {
 impl Options {
     /// Reads the command line; help, and an error in it, end the program.
     fn parse() -> Options {
-        let given = Arguments::parse();
+        let given: Arguments = arguments();
         let asked = |kind: &Kind| {
             given.kinds.is_empty() || given.kinds.iter().any(|name| name == kind.name())
         };

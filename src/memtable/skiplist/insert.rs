@@ -90,9 +90,20 @@ pub(crate) struct Placement<'a> {
 pub(crate) enum Quick<'a> {
     /// The entry is in the list, which has no equal one.
     Placed(Placement<'a>),
-    /// The entry is not in the list. Either the list has an equal one, or another writer was faster
-    /// and this space keeps the node.
-    Not(Option<NodeSpace>),
+    /// The entry is not in the list: the list has an equal one, right after the bracket.
+    Equal,
+    /// The entry is not in the list, because another writer was faster. The space keeps the node.
+    Lost(NodeSpace),
+}
+
+/// What [`List::insert_any`] has before its first attempt.
+pub(crate) enum Begun<'b, 'a> {
+    /// Nothing.
+    New,
+    /// The certified bracket of the entry.
+    At(&'b Bracket<'a>),
+    /// The space of a node that lost its compare-and-swap (INSERT-4).
+    Lost(NodeSpace),
 }
 
 /// The content of a node's space at the start of an attempt.
@@ -117,7 +128,10 @@ impl List {
         let bracket = inserter.bracket(search, fields)?;
         match self.insert_between(search, inserter, fields, &bracket, || Ok(()))? {
             Quick::Placed(placement) => Ok(placement),
-            Quick::Not(space) => self.insert_any(search, inserter, fields, policy, space),
+            Quick::Equal => self.insert_any(search, inserter, fields, policy, Begun::At(&bracket)),
+            Quick::Lost(space) => {
+                self.insert_any(search, inserter, fields, policy, Begun::Lost(space))
+            }
         }
     }
 
@@ -137,14 +151,14 @@ impl List {
             .entry
             .is_some_and(|entry| search.is_equal(&entry, fields))
         {
-            return Ok(Quick::Not(None));
+            return Ok(Quick::Equal);
         }
         let height = search.height(fields, 0);
         let mut space = self.take_space(search, inserter, fields, height, bracket)?;
         let place = (bracket, None);
         match self.attempt(search, &mut space, fields, place, NodeIs::New, announce) {
             Ok(Some(placement)) => Ok(Quick::Placed(placement)),
-            Ok(None) => Ok(Quick::Not(Some(space))),
+            Ok(None) => Ok(Quick::Lost(space)),
             Err(error) => {
                 space.give_back(&search.view, &mut inserter.sub)?;
                 Err(error)
@@ -152,8 +166,7 @@ impl List {
         }
     }
 
-    /// Inserts an entry that may have an equal, by as many attempts as it takes. `space` keeps its
-    /// node, if there was an attempt before.
+    /// Inserts an entry that may have an equal, by as many attempts as it takes.
     #[inline(never)]
     pub(crate) fn insert_any<'a>(
         &self,
@@ -161,9 +174,14 @@ impl List {
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
-        mut space: Option<NodeSpace>,
+        begun: Begun<'_, 'a>,
     ) -> Result<Placement<'a>> {
-        let placement = self.insert_at(search, inserter, fields, policy, &mut space);
+        let (first, mut space) = match begun {
+            Begun::New => (None, None),
+            Begun::At(bracket) => (Some(*bracket), None),
+            Begun::Lost(space) => (None, Some(space)),
+        };
+        let placement = self.insert_at(search, inserter, fields, policy, first, &mut space);
         if let Some(space) = space {
             space.give_back(&search.view, &mut inserter.sub)?;
         }
@@ -177,15 +195,17 @@ impl List {
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
+        mut first: Option<Bracket<'a>>,
         space: &mut Option<NodeSpace>,
     ) -> Result<Placement<'a>> {
         // The revision of the node that is kept in the space.
         let mut kept = space.as_ref().map(|_| 0);
         for attempt in 0..ATTEMPTS_MAX {
             kept = kept.filter(|_| attempt < KEPT_MAX);
-            let bracket = match kept {
-                Some(_) => inserter.bracket_after_race(search, fields)?,
-                None => inserter.bracket(search, fields)?,
+            let bracket = match (first.take(), kept) {
+                (Some(bracket), _) => bracket,
+                (None, Some(_)) => inserter.bracket_after_race(search, fields)?,
+                (None, None) => inserter.bracket(search, fields)?,
             };
             let displaced = search.apply_policy(&bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());

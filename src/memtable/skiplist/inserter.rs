@@ -306,9 +306,12 @@ impl Inserter {
         self.splice.record(0, tower.node);
     }
 
-    /// Names a published node in the directory, and then one that waits.
+    /// Names a published node in the directory, if that is of use, and then one that waits.
     #[inline(never)]
     fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
+        if !is_worth_a_name(tower.revision) {
+            return;
+        }
         let target = search.target(fields).with_revision(tower.revision);
         let guess = self.splice.named;
         match search
@@ -356,6 +359,13 @@ impl Inserter {
             self.forgotten += usize::from(!has_room);
         }
     }
+}
+
+/// Whether searches start at a node of this revision if it has a name. Newer revisions are before
+/// older ones, so a search for a later key starts at the oldest revision that has a name, and no
+/// search ends between two of them. If the first ones stayed unnamed, a later one gets a name.
+fn is_worth_a_name(revision: u32) -> bool {
+    revision & revision.wrapping_sub(1) == 0
 }
 
 #[cfg(all(test, not(loom)))]

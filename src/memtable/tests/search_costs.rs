@@ -15,6 +15,7 @@ use crate::integrity::hash::splitmix;
 use crate::key::Target;
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::read::get::Lookup;
+use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::splice::Trail;
 use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
@@ -106,6 +107,43 @@ fn directories_are_used_in_orders_of_bytes_and_images() {
             "{directory:?}: {nodes:?}"
         );
     }
+}
+
+/// A key is written again and again at its number, in a table whose other keys came in order. Few
+/// of these entries get a name in the directory, and gets of the keys around them read a few nodes.
+/// Red for `newer_revisions_unnamed`.
+#[test]
+#[cfg_attr(any(towers, miri), ignore = "no directory, or too many entries")]
+fn replaced_entries_cost_no_search_a_step() {
+    let keys: Vec<Vec<u8>> = (0..400u64).map(|n| n.to_be_bytes().to_vec()).collect();
+    let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace);
+    let table = MemTable::new(options.build().unwrap()).unwrap();
+    for (sequence, key) in (1..).zip(&keys) {
+        table.put(sequence, key, b"first").unwrap();
+    }
+    let pages = || {
+        let search = table.core().point_search().unwrap();
+        search.directory().pages().count()
+    };
+    let before = pages();
+    for round in 0..2000 {
+        for place in [200, 100, 301] {
+            let value = format!("{round}");
+            table.put(place + 1, &keys[place as usize], value).unwrap();
+        }
+    }
+    assert!(pages() <= 2 * before, "{} pages, before {before}", pages());
+    for around in [198..203, 98..103, 299..304] {
+        for place in around {
+            let search = table.core().point_search().unwrap();
+            let target = Target::new(&table.core().comparator, &keys[place], u64::MAX);
+            let mut trail = Trail::default();
+            let entry = search.bracket(&target, &mut trail).unwrap().entry.unwrap();
+            assert_eq!(entry.key(), keys[place]);
+            assert!(trail.nodes < 8, "{place}: {} nodes", trail.nodes);
+        }
+    }
+    assert!(table.get(&keys[100], u64::MAX).unwrap().value() == Some(b"1999"));
 }
 
 #[test]

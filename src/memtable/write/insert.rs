@@ -26,9 +26,8 @@ use crate::memtable::options::MemTableOptions;
 use crate::memtable::shards::totals::Totals;
 use crate::memtable::shards::writer_shard::{Entered, WriterShard};
 use crate::memtable::skiplist::bracket::Bracket;
-use crate::memtable::skiplist::insert::{Placement, Quick};
+use crate::memtable::skiplist::insert::{Begun, Placement, Quick};
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::skiplist::node_space::NodeSpace;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::capacity::Load;
 
@@ -164,8 +163,11 @@ pub(crate) fn apply_point<'a>(
         ..
     } = match quick {
         Quick::Placed(placement) => placement,
-        Quick::Not(space) => {
-            return apply_point_any(core, entered, search, write, mark, space);
+        Quick::Equal => {
+            return apply_point_any(core, entered, search, write, mark, Begun::At(bracket));
+        }
+        Quick::Lost(space) => {
+            return apply_point_any(core, entered, search, write, mark, Begun::Lost(space));
         }
     };
     entered.learn(&core.shards.watches);
@@ -202,20 +204,20 @@ fn announce(
 
 /// Inserts a point entry whose equal is in the table, or that lost a race for its link.
 #[inline(never)]
-fn apply_point_any(
+fn apply_point_any<'a>(
     core: &Core,
     entered: &mut Entered<'_>,
-    search: &Search<'_>,
+    search: &Search<'a>,
     write: &Fields<'_>,
     mark: Option<&Mark>,
-    space: Option<NodeSpace>,
+    begun: Begun<'_, 'a>,
 ) -> Result<Inserted> {
     let mut announced = Announced::Done;
     announce(core, &search.view, write, mark, &mut announced)?;
     let inserter = &mut entered.inside.inserter;
     let placement =
         core.points
-            .insert_any(search, inserter, write, core.options.duplicates, space)?;
+            .insert_any(search, inserter, write, core.options.duplicates, begun)?;
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
     entered.note_point(&search.view, &core.comparator, write.key, write.sequence);
@@ -249,10 +251,13 @@ pub(crate) fn apply_range(
     core.tombstones
         .reserve(&core.arena, &mut entered.inside.index_room, load)?;
     let inserter = &mut entered.inside.inserter;
-    let placement =
-        core.tombstones
-            .list
-            .insert_any(&search, inserter, write, DuplicatePolicy::Reject, None);
+    let placement = core.tombstones.list.insert_any(
+        &search,
+        inserter,
+        write,
+        DuplicatePolicy::Reject,
+        Begun::New,
+    );
     let placement = placement.map_err(|error| core.refuse(&mut entered.inside, load, error))?;
     let room = &mut entered.inside.index_room;
     *room = room.without(load);

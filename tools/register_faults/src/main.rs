@@ -2,6 +2,8 @@
 //! prints a row for each.
 #![forbid(unsafe_code)]
 
+#[path = "../../../examples/shared/arguments.rs"]
+mod arguments;
 #[path = "../../../examples/shared/output.rs"]
 mod output;
 mod subject;
@@ -13,6 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use register_faults::Faults;
 
+use crate::arguments::arguments;
 use crate::output::{complain, print, with_causes};
 use crate::subject::Operation;
 
@@ -47,7 +50,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    sigpipe::reset();
+    match run(&arguments()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(format_args!("register_faults: {}", with_causes(&*error)));

@@ -24,11 +24,18 @@ const KEYS: u64 = 500_000;
 const OPERATIONS: u64 = 500_000;
 
 fn main() -> Result<()> {
-    if let Some(holding) = std::env::args().nth(1) {
-        println!("{:.0}", held_bytes(&holding)?);
-        return Ok(());
-    }
     let mut read = Read::default();
+    match std::env::args().nth(1).as_deref() {
+        None => {}
+        Some("overwrites") => {
+            overwrites(&mut read);
+            return Ok(());
+        }
+        Some(holding) => {
+            println!("{:.0}", held_bytes(holding)?);
+            return Ok(());
+        }
+    }
     memory()?;
     small_tables(&mut read);
     latency(&mut read);
