@@ -15,6 +15,8 @@ pub(crate) mod memory_limit;
 )]
 pub(crate) mod arena;
 pub(crate) mod node_words;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod opened;
 pub(crate) mod node;
 pub(crate) mod parked_node;
 pub(crate) mod links;
