@@ -13,7 +13,7 @@ use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::{Built, Fields};
 use crate::memtable::arena::links::EndKeys;
-use crate::memtable::arena::node::{Node, misplaced};
+use crate::memtable::arena::node::misplaced;
 use crate::memtable::skiplist::search::Search;
 
 /// Compares an entry again with one side of its bracket (INSERT-3): by whole keys, loaded again,
@@ -31,16 +31,20 @@ pub(super) fn check_side(
     if side == search.sentinel {
         return Ok(ends.unwrap_or(EndKeys::DIFFER));
     }
-    let fits = |node: Node<'_>| {
-        let keys = search.comparator.compare(node.key(), fields.key);
-        let ends = ends.unwrap_or(EndKeys::of_order(keys));
-        let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
-        let fits = keys == expected
-            || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected);
-        fits.then_some(ends)
+    // A closure might not be inlined.
+    let Some(node) = search.view.reload(side) else {
+        return Err(misplaced(side, fields.sequence));
     };
-    let ends = search.view.reload(side).and_then(fits);
-    ends.ok_or_else(|| misplaced(side, fields.sequence))
+    let keys = search.comparator.compare(node.key(), fields.key);
+    let ends = ends.unwrap_or(EndKeys::of_order(keys));
+    let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
+    let fits =
+        keys == expected || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected);
+    if fits {
+        Ok(ends)
+    } else {
+        Err(misplaced(side, fields.sequence))
+    }
 }
 
 /// Compares the fields that no digest of the caller covers, sequence number and lengths, with the
