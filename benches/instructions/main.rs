@@ -6,7 +6,8 @@
 //!   hostile    keys that tell little apart: each call by itself
 //! ```
 //! callgrind counts only inside of [`counted`], and writes a total after each call of it. For each
-//! row this program prints its name, the number of totals, and the operations of a total.
+//! row this program prints its name, the number of totals, and the operations of a total. A last
+//! argument is a part of the names of the rows to count, for profiles: `paths|get miss`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "keys are few and short")]
@@ -42,27 +43,38 @@ enum Totals {
     OfCall,
 }
 
-/// A table, and how its rows are counted.
-struct Subject {
-    table: MemTable,
+/// How rows are counted.
+#[derive(Clone, Copy)]
+struct Plan<'a> {
+    entries: u64,
     totals: Totals,
+    /// A part of the names of the rows that are counted.
+    only: &'a str,
 }
 
-impl Subject {
-    fn new(totals: Totals) -> Subject {
+/// A table, and how its rows are counted.
+struct Subject<'a> {
+    table: MemTable,
+    plan: Plan<'a>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(plan: Plan<'a>) -> Subject<'a> {
         let options = MemTableOptions::builder().seed(1).build().expect("options");
         let table = MemTable::new(options).expect("a table");
-        Subject { table, totals }
+        Subject { table, plan }
     }
 
     /// Runs an operation with each key and its number, counted, and prints the row.
     fn row(&self, name: &str, keys: &[&[u8]], operation: impl Fn(&MemTable, u64, &[u8]) -> u64) {
         let numbered = || (1..).zip(keys.iter().copied());
-        let (totals, hash): (usize, u64) = match self.totals {
-            Totals::OfRow => {
-                let run = |(number, key)| operation(&self.table, number, key);
-                (1, counted(&mut || numbered().map(run).sum()))
-            }
+        let run = |(number, key)| operation(&self.table, number, key);
+        if !name.contains(self.plan.only) {
+            black_box(numbered().map(run).sum::<u64>());
+            return;
+        }
+        let (totals, hash): (usize, u64) = match self.plan.totals {
+            Totals::OfRow => (1, counted(&mut || numbered().map(run).sum())),
             Totals::OfCall => {
                 let run = |(number, key)| counted(&mut || operation(&self.table, number, key));
                 (keys.len(), numbered().map(run).sum())
@@ -103,7 +115,8 @@ impl Subject {
     }
 }
 
-fn engines(entries: u64) {
+fn engines(plan: Plan<'_>) {
+    let entries = plan.entries;
     let read = shuffled(entries, SEEDS[1]);
     for shape in Shape::ALL {
         let generator = Generator::new(shape, entries);
@@ -118,7 +131,7 @@ fn engines(entries: u64) {
                 format!("{} | {fill}", shape.name()),
                 generator.keys(&order, Presence::Hit),
             );
-            let subject = Subject::new(Totals::OfRow);
+            let subject = Subject::new(plan);
             subject.insert(&name, &filled.iter().collect::<Vec<_>>());
             let [present, absent] = [&present, &absent].map(|keys| keys.iter().collect::<Vec<_>>());
             subject.reads(&name, &present, &absent);
@@ -141,9 +154,9 @@ fn absent(present: &BTreeSet<Vec<u8>>) -> Vec<Vec<u8>> {
     beside.step_by(2).collect()
 }
 
-fn hostile(count: u64) {
-    for shape in hostile_shapes(count, count / 3) {
-        let subject = Subject::new(Totals::OfCall);
+fn hostile(plan: Plan<'_>) {
+    for shape in hostile_shapes(plan.entries, plan.entries / 3) {
+        let subject = Subject::new(plan);
         let keys: Vec<&[u8]> = shape.keys.iter().map(Vec::as_slice).collect();
         subject.insert(shape.name, &keys);
         let present: BTreeSet<Vec<u8>> = shape.keys.iter().cloned().collect();
@@ -159,14 +172,17 @@ fn hostile(count: u64) {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize| arguments.get(at).and_then(|text| text.parse().ok());
-    match arguments.first().map(String::as_str) {
-        Some("keys") => engines(number(1).expect("keys ENTRIES")),
-        Some("hostile") => hostile(number(1).expect("hostile ENTRIES")),
-        // A test, or `cargo bench`: shows that it runs.
-        _ => {
-            engines(200);
-            hostile(300);
-        }
+    let text = |at: usize| arguments.get(at).map_or("", String::as_str);
+    let plan = |totals| Plan {
+        entries: text(1).parse().unwrap_or(300),
+        totals,
+        only: text(2),
+    };
+    // A test, or `cargo bench`, names no rows: all of them show that they run.
+    if text(0) != "hostile" {
+        engines(plan(Totals::OfRow));
+    }
+    if text(0) != "keys" {
+        hostile(plan(Totals::OfCall));
     }
 }

@@ -1,6 +1,6 @@
 //! Keys that tell little apart: searches take few steps, and pages take few bytes. Planted bugs:
 //! `copied_byte_ignored`, `end_has_bytes`, `misordered_page_believed`, `named_by_a_guess`,
-//! `replaced_without_end`.
+//! `pages_asked_at_each_name`, `replaced_without_end`, `reversed_beginnings`.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -17,6 +17,11 @@ use crate::memtable::skiplist::find::Newest;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
+
+/// Most nodes that a lookup opens: on average, and ever.
+const LOOKUP: (f64, u64) = (22.0, 110);
+/// Most nodes that an insert opens. Few inserts split or replace pages, whose keys they read.
+const INSERT: (f64, u64) = (30.0, 600);
 
 /// Bytes that a table with these keys takes.
 fn taken(table: &Table) -> u64 {
@@ -41,8 +46,16 @@ impl Opened {
         result
     }
 
-    fn mean(&self) -> f64 {
-        self.nodes as f64 / self.calls as f64
+    /// Prints what calls cost, and compares it with the most that they may open.
+    fn check(&self, note: &str, (mean_max, dearest_max): (f64, u64)) {
+        let mean = self.nodes as f64 / self.calls as f64;
+        println!("{note}: {mean:.2} nodes, {} ever", self.dearest);
+        assert!(mean < mean_max, "{note}: {mean} nodes");
+        assert!(
+            self.dearest <= dearest_max,
+            "{note}: {} nodes",
+            self.dearest
+        );
     }
 }
 
@@ -84,7 +97,8 @@ fn hostile_keys_cost_few_steps_and_bytes() {
             plain.put(&mut inserters[1], key, sequence);
             entries.push((key.clone(), sequence));
         }
-        table.finds(&entries, name);
+        let nodes = table.finds(&entries, name);
+        assert!(nodes < 6.0, "{name}: {nodes} nodes a search");
         let (search, mut hits, mut misses) = (table.search(), Opened::default(), Opened::default());
         for key in &keys {
             let first = hits.call(|| newest(&search, key));
@@ -96,15 +110,10 @@ fn hostile_keys_cost_few_steps_and_bytes() {
             assert!(is_after, "{name}: {key:?} is absent");
         }
         let pages = (taken(&table) - taken(&plain)) as f64 / keys.len() as f64;
-        println!(
-            "{name}: {:.2} ({}) nodes a hit, {:.2} ({}) a miss, {:.2} ({}) an insert, {pages:.1} bytes of pages an entry",
-            hits.mean(),
-            hits.dearest,
-            misses.mean(),
-            misses.dearest,
-            inserts.mean(),
-            inserts.dearest,
-        );
+        hits.check(&format!("{name}, a hit"), LOOKUP);
+        misses.check(&format!("{name}, a miss"), LOOKUP);
+        inserts.check(&format!("{name}, an insert"), INSERT);
+        println!("{name}: {pages:.1} bytes of pages an entry");
         assert!(
             super::is_sound(&table.search()),
             "{name}: a page is refused"
