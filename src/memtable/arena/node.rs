@@ -83,7 +83,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
         #[cfg(all(test, not(loom)))]
-        super::opened::note();
+        crate::memtable::arena::opened::note();
         let (
             (address, available),
             Header {
