@@ -53,7 +53,10 @@ pub fn write() -> anyhow::Result<()> {
 }
 
 fn stem(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into()
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into()
 }
 
 fn read(path: &Path) -> anyhow::Result<Record> {
