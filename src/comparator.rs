@@ -276,9 +276,15 @@ pub(crate) fn bytes_at(key: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// `left.cmp(right)`, eight bytes at a time. For short keys this is faster than a call of `memcmp`.
+/// Keys of more bytes are compared by one call of `memcmp`.
+const SHORT: usize = 48;
+
+/// `left.cmp(right)`, of short keys eight bytes at a time, which is faster than a call of `memcmp`.
 #[inline(always)]
 fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
+    if left.len().min(right.len()) > SHORT {
+        return compare_long(left, right);
+    }
     while let (Some((l, left_rest)), Some((r, right_rest))) = (
         left.split_first_chunk::<8>(),
         right.split_first_chunk::<8>(),
@@ -289,6 +295,12 @@ fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
         left = left_rest;
         right = right_rest;
     }
+    left.cmp(right)
+}
+
+/// `left.cmp(right)`, not inlined.
+#[inline(never)]
+fn compare_long(left: &[u8], right: &[u8]) -> Ordering {
     left.cmp(right)
 }
 
@@ -324,6 +336,10 @@ mod tests {
             vec![0xff; 7],
             vec![0xff; 8],
             vec![0xff; 17],
+            vec![0xff; SHORT],
+            vec![0xff; SHORT + 1],
+            [vec![0xff; SHORT], vec![0; 2]].concat(),
+            [vec![0xff; SHORT - 1], vec![0xfe; 9]].concat(),
         ];
         for left in &keys {
             for right in &keys {

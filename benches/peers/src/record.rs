@@ -528,7 +528,7 @@ pub const STYLE: &str = "text{fill:#1f2328}.page{fill:#fff}.lost{fill:#f3f4f6}.g
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}.lost{fill:#1a212b}.grid{stroke:#313945}.one{stroke:#e6edf3}}";
 
 /// The kinds of work that the README shows.
-const SHOWN: [&str; 10] = [
+pub const SHOWN: [&str; 10] = [
     IN_ORDER,
     AT_RANDOM,
     BATCHES,
@@ -541,54 +541,101 @@ const SHOWN: [&str; 10] = [
     BACKWARD_RANDOM,
 ];
 
+/// Those of them that it shows for decimal ids too.
+pub const SHOWN_OF_DECIMALS: [&str; 5] = [IN_ORDER, AT_RANDOM, HIT, MISS, SEEK];
+
 /// The place of a ratio on a scale that ends at this power of two.
 fn x(ratio: f64, high: f64) -> f64 {
     LEFT + (ratio.log2().clamp(LOW, high) - LOW) / (high - LOW) * WIDTH
 }
 
-/// The picture of the README, for the section with this many entries.
-pub fn front_picture(record: &Record, stem: &str, entries: u64) -> Option<String> {
-    let section = record
-        .sections
+/// A record of which a picture shows some rows.
+pub struct Shown<'r> {
+    pub record: &'r Record,
+    /// The kind of the record: the end of its name.
+    pub kind: &'r str,
+    /// The rows, of those that the other records of the picture show too.
+    pub rows: &'r [&'r str],
+    /// What follows a row's name in the picture.
+    pub suffix: &'r str,
+}
+
+/// A line of a picture.
+struct Line<'r> {
+    candidates: &'r [String],
+    section: &'r Section,
+    kind: &'r str,
+    row: &'r str,
+    label: String,
+}
+
+impl Line<'_> {
+    /// How many times as fast this crate is as a rival, at 8 protection bytes.
+    fn speed(&self, rival: &str) -> Option<f64> {
+        Some(
+            self.section
+                .speed(self.candidates, self.row, rival, "ours-8")?[1],
+        )
+    }
+}
+
+/// The picture of the README, for tables of this many entries: each row of the first record, and
+/// after it the same row of the others.
+pub fn front_picture(shown: &[Shown<'_>], title: &str, entries: u64) -> Option<String> {
+    let sections: Vec<&Section> = shown
         .iter()
-        .find(|section| section.entries == entries)?;
-    Some(dots(&record.candidates, section, &SHOWN, stem))
+        .map(|shown| {
+            let sections = &shown.record.sections;
+            sections.iter().find(|section| section.entries == entries)
+        })
+        .collect::<Option<_>>()?;
+    let lines_of = |row: &&'static str| {
+        let row: &'static str = row;
+        let with_row = shown
+            .iter()
+            .zip(&sections)
+            .filter(move |(shown, _)| shown.rows.contains(&row));
+        with_row.map(move |(shown, section)| Line {
+            candidates: &shown.record.candidates,
+            section,
+            kind: shown.kind,
+            row,
+            label: format!("{row}{}", shown.suffix),
+        })
+    };
+    let lines: Vec<Line<'_>> = SHOWN.iter().flat_map(lines_of).collect();
+    Some(dots(&lines, title))
 }
 
 /// The picture of every row of a section in which this crate, at 8 protection bytes, has a rival.
 pub fn all_dots(candidates: &[String], section: &Section, stem: &str) -> String {
-    let has_rival = |row: &&measure::Row| {
-        PAIRS.iter().any(|(_, rivals)| {
-            section
-                .speed(candidates, &row.name, rivals[1], "ours-8")
-                .is_some()
-        })
+    let has_rival = |line: &Line<'_>| {
+        PAIRS
+            .iter()
+            .any(|(_, rivals)| line.speed(rivals[1]).is_some())
     };
-    let rows = section
-        .rows
-        .iter()
-        .filter(has_rival)
-        .map(|row| row.name.as_str());
-    dots(candidates, section, &rows.collect::<Vec<_>>(), stem)
+    let lines = section.rows.iter().map(|row| Line {
+        candidates,
+        section,
+        kind: "",
+        row: &row.name,
+        label: row.name.clone(),
+    });
+    let lines: Vec<Line<'_>> = lines.filter(has_rival).collect();
+    dots(&lines, &format!("{}: {stem}", subject(section)))
 }
 
-fn dots(candidates: &[String], section: &Section, rows: &[&str], stem: &str) -> String {
+fn dots(lines: &[Line<'_>], title: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = render_dots(&mut text, candidates, section, rows, stem);
+    let _ = render_dots(&mut text, lines, title);
     text
 }
 
-fn render_dots(
-    text: &mut String,
-    candidates: &[String],
-    section: &Section,
-    rows: &[&str],
-    stem: &str,
-) -> std::fmt::Result {
-    let bottom = TOP + LINE * rows.len() as f64;
+fn render_dots(text: &mut String, lines: &[Line<'_>], title: &str) -> std::fmt::Result {
+    let bottom = TOP + LINE * lines.len() as f64;
     // The picture begins further to the left if a row has a long name.
-    let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+    let longest = lines.iter().map(|line| line.label.len()).max().unwrap_or(0);
     let left = (LEFT - 24.0 - 7.7 * longest as f64).min(0.0);
     let (width, height) = (LEFT + WIDTH + 30.0 - left, bottom + 46.0);
     writeln!(
@@ -601,42 +648,45 @@ fn render_dots(
     )?;
     writeln!(
         text,
-        "<title>How many times as fast this crate is, {}: {stem}</title>",
-        subject(section)
+        "<title>How many times as fast this crate is, {title}</title>"
     )?;
     writeln!(
         text,
         "<style>{STYLE}</style>\n<rect class=\"page\" x=\"{left}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>"
     )?;
-    legend(text, candidates)?;
-    let speed = |row: &str, rival: &str| Some(section.speed(candidates, row, rival, "ours-8")?[1]);
-    let all = rows
+    if let Some(line) = lines.first() {
+        legend(text, line.candidates)?;
+    }
+    let all = lines
         .iter()
-        .flat_map(|row| PAIRS.iter().filter_map(|(_, rivals)| speed(row, rivals[1])));
+        .flat_map(|line| PAIRS.iter().filter_map(|(_, rivals)| line.speed(rivals[1])));
     let high = all
         .map(|speed| speed.log2().ceil())
         .fold(HIGH_LEAST, f64::max);
     scale(text, bottom, high)?;
-    for (row, line) in rows.iter().zip(0..) {
-        let y = TOP + LINE * (f64::from(line) + 0.5);
+    for (line, number) in lines.iter().zip(0..) {
+        let y = TOP + LINE * (f64::from(number) + 0.5);
+        let Line {
+            kind, row, label, ..
+        } = line;
         writeln!(
             text,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{row}</text>",
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
             LEFT - 14.0,
             y + 5.0
         )?;
         for ((rival, candidate), (name, colour, shape)) in PAIRS.iter().zip(RIVALS) {
-            let Some(median) = speed(row, candidate[1]) else {
+            let Some(median) = line.speed(candidate[1]) else {
                 continue;
             };
             let at = x(median, high);
             writeln!(
                 text,
-                "<path transform=\"translate({at:.1} {y})\" d=\"{shape}\" fill=\"{colour}\" data-row=\"{row}\" data-rival=\"{rival}\">"
+                "<path transform=\"translate({at:.1} {y})\" d=\"{shape}\" fill=\"{colour}\" data-record=\"{kind}\" data-row=\"{row}\" data-rival=\"{rival}\">"
             )?;
             writeln!(
                 text,
-                "<title>{row}: {median:.2} times as fast as {name}</title></path>"
+                "<title>{label}: {median:.2} times as fast as {name}</title></path>"
             )?;
         }
     }

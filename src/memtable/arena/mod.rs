@@ -16,6 +16,8 @@ pub(crate) mod healed_copies;
 )]
 pub(crate) mod arena;
 pub(crate) mod node_words;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod opened;
 pub(crate) mod node;
 pub(crate) mod healing;
 pub(crate) mod parked_node;

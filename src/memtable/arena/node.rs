@@ -83,6 +83,8 @@ impl<'a> View<'a> {
     /// link is not compared, so the target is only a hint.
     #[inline(always)]
     pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
+        #[cfg(all(test, not(loom)))]
+        crate::memtable::arena::opened::note();
         let (
             (address, available),
             Header {

@@ -225,6 +225,13 @@ impl Measure {
         let Some(reference) = reference.filter(|key| key.len() >= self.skip as usize) else {
             return Order::Equal;
         };
+        let [bytes, wanted] =
+            [key, reference].map(|key| key.get(from as usize..self.skip as usize));
+        if let (KeyOrder::Bytes, Some(bytes), Some(wanted)) =
+            (comparator.key_order(), bytes, wanted)
+        {
+            return comparator.compare(bytes, wanted);
+        }
         let part = |key: &[u8], at: u32| begins(comparator.image(key, at as usize), self.skip - at);
         let parts = (from..self.skip).step_by(WORD);
         parts

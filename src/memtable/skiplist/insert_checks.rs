@@ -31,11 +31,13 @@ pub(super) fn check_side(
     if side == search.sentinel {
         return Ok(ends.unwrap_or(EndKeys::DIFFER));
     }
-    let node = search.view.reload(side);
-    match node.and_then(|node| fitting(search, fields, revision, &node, ends, expected)) {
-        Some(ends) => Ok(ends),
-        None => check_healed_side(search, fields, revision, side, ends, expected),
+    // A closure might not be inlined.
+    if let Some(node) = search.view.reload(side)
+        && let Some(ends) = fitting(search, fields, revision, &node, ends, expected)
+    {
+        return Ok(ends);
     }
+    check_healed_side(search, fields, revision, side, ends, expected)
 }
 
 /// [`check_side`] of a damaged side.

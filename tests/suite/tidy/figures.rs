@@ -293,27 +293,40 @@ pub(crate) fn check(list: &str, documents: &[(String, String)], records: &Record
     findings
 }
 
-/// Dots of the README's picture that are not in the newest record.
+/// The kind of the record whose rows the picture shows beside those of `peers`.
+const DECIMALS: &str = "peers-keys-decimals";
+
+/// Dots of the README's picture that are not in the newest record of their kind. Once there is a
+/// record of decimal ids, the picture shows it.
 pub(crate) fn check_picture(picture: &str, records: &Records) -> Vec<String> {
-    let short =
-        newest(records, "peers").and_then(|record| record.split_once("## 250000 entries in short"));
-    let rows = short.map_or("", |(_, rows)| rows);
-    let dots = picture.split("data-row=\"").skip(1).filter_map(|dot| {
-        let row = dot.split('"').next()?;
+    let dots = picture.split("data-record=\"").skip(1).filter_map(|dot| {
+        let kind = dot.split('"').next()?;
+        let row = dot.split_once("data-row=\"")?.1.split('"').next()?;
         let (_, stated) = dot.split_once("<title>")?.1.split_once(": ")?;
-        Some((row, number(stated).0))
+        Some((kind, row, number(stated).0))
     });
-    let is_there = |row: &str, stated: &str| {
-        let line = rows
-            .lines()
-            .find(|line| line.starts_with(&format!("| {row} |")));
+    let dots: Vec<_> = dots.collect();
+    let is_there = |kind: &str, row: &str, stated: &str| {
+        let record = newest(records, kind).unwrap_or_default();
+        let rows = record.split_once("## 250000 entries in short");
+        let line = rows.and_then(|(_, rows)| {
+            rows.lines()
+                .find(|line| line.starts_with(&format!("| {row} |")))
+        });
         line.is_some_and(|line| line.contains(&format!("({stated})")))
     };
-    let wrong = dots.filter(|(row, stated)| !is_there(row, stated));
-    let advice = "run `cargo run -- picture` in benches/peers";
+    let wrong = dots
+        .iter()
+        .filter(|(kind, row, stated)| !is_there(kind, row, stated));
+    let wrong = wrong.map(|(kind, row, stated)| format!("{row}: {stated} is in no record {kind}"));
+    let missing = ["peers", DECIMALS].into_iter().filter(|kind| {
+        newest(records, kind).is_some() && dots.iter().all(|(shown, ..)| shown != kind)
+    });
+    let missing = missing.map(|kind| format!("it shows no row of the record {kind}"));
     wrong
-        .map(|(row, stated)| {
-            format!("docs/pictures/speed.svg: {row}: {stated} is in no record; {advice}")
+        .chain(missing)
+        .map(|what| {
+            format!("docs/pictures/speed.svg: {what}; run `cargo run -- picture` in benches/peers")
         })
         .collect()
 }
@@ -349,20 +362,21 @@ fn stale_figures_are_refused() {
     assert_eq!(of("A get takes 1436 ns, 2.5 times").len(), 1);
     assert_eq!(of("").len(), 2);
     let dot = |stated: &str| {
-        format!("data-row=\"get\" data-rival=\"skl\"><title>a get: {stated} times</title>")
+        format!(
+            "data-record=\"peers\" data-row=\"get\" data-rival=\"skl\"><title>a get: {stated} times</title>"
+        )
     };
     let with_rows: Records = [(
         "2026-11-23-peers.md".into(),
         "## 250000 entries in short\n| get | 7 | 9 (1.25) |\n".into(),
     )]
     .into();
+    let of_picture = |picture: &str| check_picture(picture, &with_rows).len();
     assert_eq!(
-        (
-            check_picture(&dot("1.25"), &with_rows).len(),
-            check_picture(&dot("1.5"), &with_rows).len()
-        ),
-        (0, 1)
+        [dot("1.25"), dot("1.5"), String::new()].map(|picture| of_picture(&picture)),
+        [0, 1, 1]
     );
+    assert_eq!(of_picture(&dot("1.25").replace("peers", DECIMALS)), 2);
     assert_eq!(check_records(&records, Some("12d4a83123\n")).len(), 2);
     assert_eq!(
         check_records(&records, Some("0012d4a123\n12d4a83\n")).len(),

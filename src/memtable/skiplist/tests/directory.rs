@@ -29,6 +29,9 @@ use crate::memtable::skiplist::splice::Trail;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 mod hostile_keys;
+mod hostile_shapes;
+
+use hostile_shapes::path;
 
 struct Table {
     arena: Arena,
@@ -126,13 +129,6 @@ fn scaled(full: u64) -> u64 {
     } else {
         full
     }
-}
-
-/// The path of a file in one of many folders.
-fn path(n: u64) -> Vec<u8> {
-    let (project, module, file) = (n / 400 % 100, n / 20 % 20, n % 20);
-    let folder = format!("/usr/local/share/project-{project:04}/module-{module:04}");
-    format!("{folder}/source-{file:04}-{:04x}.tar.gz", splitmix(n) >> 48).into_bytes()
 }
 
 /// Whether a page of the directory keeps chosen bytes.

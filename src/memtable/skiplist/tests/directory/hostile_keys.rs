@@ -1,149 +1,123 @@
 //! Keys that tell little apart: searches take few steps, and pages take few bytes. Planted bugs:
 //! `copied_byte_ignored`, `end_has_bytes`, `misordered_page_believed`, `named_by_a_guess`,
-//! `replaced_without_end`.
+//! `pages_asked_at_each_name`, `replaced_without_end`, `reversed_beginnings`.
 #![forbid(unsafe_code)]
 
-use super::{Table, path};
+use std::collections::BTreeSet;
+
+use super::Table;
+use super::hostile_shapes::{Shape, hostile_shapes};
 use crate::comparator::BYTEWISE;
 use crate::integrity::hash::splitmix;
-use crate::key::Target;
+use crate::key::{SequenceNumber, Target};
+use crate::memtable::arena::node::Verified;
+use crate::memtable::arena::opened::counted;
+use crate::memtable::skiplist::bracket::Gap;
+use crate::memtable::skiplist::find::Newest;
 use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
 
-/// A set of keys, in the order in which they are written.
-struct Shape {
-    name: &'static str,
-    keys: Vec<Vec<u8>>,
-    /// Most bytes of pages for a key, those included that were replaced.
-    bytes: f64,
-}
-
-/// The path of a file whose directories have numbers and letters.
-fn long_path(n: u64) -> Vec<u8> {
-    let letters = |n: u64| splitmix(n) >> 40;
-    let (project, module, source) = (n / 8000, n / 200 % 40, n / 10 % 20);
-    let folder = format!(
-        "/usr/local/share/project-{project:04}-{:06x}",
-        letters(project)
-    );
-    let folder = format!("{folder}/module-{module:04}-{:06x}", letters(n / 200));
-    let folder = format!("{folder}/source-{source:04}-{:06x}", letters(source));
-    format!(
-        "{folder}/file-{:02}-{:07x}.tar.gz",
-        2 * (n % 10),
-        splitmix(n) >> 36
-    )
-    .into_bytes()
-}
-
-fn user(tenant: u64, number: u64) -> Vec<u8> {
-    format!("tenant-{tenant:04}:user:{number:010}").into_bytes()
-}
-
-/// Numbers below `count`, each once, in another order.
-fn shuffled(count: u64) -> impl Iterator<Item = u64> {
-    let mut numbers: Vec<u64> = (0..count).collect();
-    numbers.sort_by_key(|number| splitmix(*number));
-    numbers.into_iter()
-}
-
-fn shapes() -> Vec<Shape> {
-    let (count, few) = (6000, 2000);
-    let shape = |name, bytes, keys: Vec<Vec<u8>>| Shape { name, keys, bytes };
-    let of = |name, bytes, key: &dyn Fn(u64) -> Vec<u8>| {
-        shape(name, bytes, shuffled(count).map(key).collect())
-    };
-    vec![
-        of("ten tenants", 40.0, &|n| user(n % 10, n / 10)),
-        shape(
-            "ten tenants, one after the other",
-            40.0,
-            (0..count).map(|n| user(n * 10 / count, n)).collect(),
-        ),
-        shape(
-            "tenants that begin small and grow",
-            40.0,
-            (0..count)
-                .map(|n| user(splitmix(n) % (2 + n / 200), splitmix(n) >> 40))
-                .collect(),
-        ),
-        shape(
-            "phases: one prefix, then another",
-            40.0,
-            (0..count)
-                .map(|n| {
-                    let phase = ["orders/of/", "a", "users/by/name/", "orders/"];
-                    let phase = phase[(n * 8 / count % 4) as usize];
-                    format!("{phase}{:08x}", splitmix(n) >> 32).into_bytes()
-                })
-                .collect(),
-        ),
-        of("paths", 60.0, &path),
-        of("paths with letters", 60.0, &long_path),
-        shape("paths in order", 60.0, (0..count).map(long_path).collect()),
-        shape(
-            "equal but for byte 2000",
-            60.0,
-            shuffled(few)
-                .map(|n| [&[b'x'; 2000][..], &n.to_be_bytes()[6..]].concat())
-                .collect(),
-        ),
-        shape(
-            "equal but for byte 0 and byte 2000",
-            140.0,
-            shuffled(few)
-                .map(|n| [&[n as u8][..], &[b'x'; 2000], &n.to_be_bytes()[6..]].concat())
-                .collect(),
-        ),
-        shape(
-            "prefixes of each other",
-            140.0,
-            shuffled(few).map(|n| vec![b'x'; 1 + n as usize]).collect(),
-        ),
-        shape(
-            "prefixes of each other, the longest first",
-            140.0,
-            (0..few).rev().map(|n| vec![b'x'; 1 + n as usize]).collect(),
-        ),
-        shape(
-            "zeros, the shortest first",
-            140.0,
-            (0..few).map(|n| vec![0; n as usize]).collect(),
-        ),
-        of("bytes that vary everywhere", 140.0, &|n| {
-            let mut key = vec![b'x'; 200];
-            key[(splitmix(n) % 200) as usize] = (n % 251) as u8;
-            key[(splitmix(!n) % 200) as usize] = (n % 249) as u8;
-            key
-        }),
-    ]
-}
+/// Most nodes that a lookup opens: on average, and ever.
+const LOOKUP: (f64, u64) = (22.0, 110);
+/// Most nodes that an insert opens. Few inserts split or replace pages, whose keys they read.
+const INSERT: (f64, u64) = (30.0, 600);
 
 /// Bytes that a table with these keys takes.
 fn taken(table: &Table) -> u64 {
     table.arena.limit.taken_bytes()
 }
 
+/// How many nodes calls open: on average, and the dearest call.
+#[derive(Debug, Default, Clone, Copy)]
+struct Opened {
+    calls: u64,
+    nodes: u64,
+    dearest: u64,
+}
+
+impl Opened {
+    /// Runs a call and counts it.
+    fn call<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let (result, nodes) = counted(call);
+        self.calls += 1;
+        self.nodes += nodes;
+        self.dearest = self.dearest.max(nodes);
+        result
+    }
+
+    /// Prints what calls cost, and compares it with the most that they may open.
+    fn check(&self, note: &str, (mean_max, dearest_max): (f64, u64)) {
+        let mean = self.nodes as f64 / self.calls as f64;
+        println!("{note}: {mean:.2} nodes, {} ever", self.dearest);
+        assert!(mean < mean_max, "{note}: {mean} nodes");
+        assert!(
+            self.dearest <= dearest_max,
+            "{note}: {} nodes",
+            self.dearest
+        );
+    }
+}
+
+/// Absent keys beside those of a table: a zero byte more, or another byte in the middle.
+fn beside(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let present: BTreeSet<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let longer = keys.iter().map(|key| [key.as_slice(), &[0]].concat());
+    let others = keys.iter().map(|key| {
+        let (mut key, middle) = (key.clone(), key.len() / 2);
+        if let Some(byte) = key.get_mut(middle) {
+            *byte = byte.wrapping_add(1);
+        }
+        key
+    });
+    let absent = longer.chain(others);
+    absent.filter(|key| !present.contains(&key[..])).collect()
+}
+
+/// The newest version of a key, else the next entry: what a get asks for.
+fn newest<'a>(search: &Search<'a>, key: &[u8]) -> Option<Verified<'a>> {
+    let target = Target::new(&BYTEWISE, key, SequenceNumber::MAX);
+    let found = search.newest_version(&target, || Ok::<_, Gap>(()));
+    match found.expect("intact memory").1 {
+        Newest::Version(entry) => Some(entry),
+        Newest::First(first) => first,
+    }
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "many long keys")]
 fn hostile_keys_cost_few_steps_and_bytes() {
-    for Shape { name, keys, bytes } in shapes() {
+    for Shape { name, keys, bytes } in hostile_shapes(6000, 2000) {
         let (table, plain) = (Table::new(), Table::without_directory());
         let mut inserters = [Inserter::default(), Inserter::default()];
         let mut entries = Vec::new();
+        let mut inserts = Opened::default();
         for (sequence, key) in (1..).zip(&keys) {
-            table.put(&mut inserters[0], key, sequence);
+            inserts.call(|| table.put(&mut inserters[0], key, sequence));
             plain.put(&mut inserters[1], key, sequence);
             entries.push((key.clone(), sequence));
         }
         let nodes = table.finds(&entries, name);
+        assert!(nodes < 6.0, "{name}: {nodes} nodes a search");
+        let (search, mut hits, mut misses) = (table.search(), Opened::default(), Opened::default());
+        for key in &keys {
+            let first = hits.call(|| newest(&search, key));
+            assert_eq!(first.map(|entry| entry.key()), Some(&key[..]), "{name}");
+        }
+        for key in beside(&keys) {
+            let first = misses.call(|| newest(&search, &key));
+            let is_after = first.is_none_or(|entry| entry.key() > &key[..]);
+            assert!(is_after, "{name}: {key:?} is absent");
+        }
         let pages = (taken(&table) - taken(&plain)) as f64 / keys.len() as f64;
-        println!("{name}: {nodes:.2} nodes a search, {pages:.1} bytes of pages an entry");
+        hits.check(&format!("{name}, a hit"), LOOKUP);
+        misses.check(&format!("{name}, a miss"), LOOKUP);
+        inserts.check(&format!("{name}, an insert"), INSERT);
+        println!("{name}: {pages:.1} bytes of pages an entry");
         assert!(
             super::is_sound(&table.search()),
             "{name}: a page is refused"
         );
-        assert!(nodes < 6.0, "{name}: {nodes} nodes a search");
         assert!(pages < bytes, "{name}: {pages} bytes of pages an entry");
     }
 }
