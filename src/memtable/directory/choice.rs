@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering as Order;
 use std::ops::Range;
 
 use crate::comparator::{KeyComparator, KeyOrder};
@@ -23,6 +24,13 @@ const TIES_MAX: usize = SLOTS / 16;
 /// table may have equal discriminators.
 pub(super) const EARLY: usize = 4;
 
+/// The number of slots from which on a page is left to its own keys: a key after them that does not
+/// begin with their bytes, and would make the page choose bytes, gets a page.
+const APART_MIN: usize = SLOTS / 4;
+/// The same for the last leaf, which probably fills in order, and for every key that does not suit
+/// it. The next leaf keeps the same bytes, so a shorter one is measured again.
+const APART_LAST_MIN: usize = SLOTS / 2;
+
 /// A key that is not in a page yet, and the slot before which it belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Coming<'k> {
@@ -34,6 +42,14 @@ pub(super) struct Coming<'k> {
 pub(super) struct Choice {
     pub(super) measure: Measure,
     ties: usize,
+}
+
+/// What becomes of a page that a key does not suit.
+pub(super) enum Unsuited {
+    /// A page with this rule replaces it.
+    Replaced(Measure),
+    /// The key begins the next page.
+    Left,
 }
 
 /// How many of these keys, which are in order, have the discriminator of the key before.
@@ -153,8 +169,31 @@ impl<'a> Pages<'_, 'a> {
         })
     }
 
+    /// What becomes of a page that does not suit a key. `side` is where the key is beside those that
+    /// begin with the page's bytes.
+    pub(super) fn unsuited(
+        &self,
+        locked: &Locked<'a>,
+        level: u32,
+        coming: Coming<'_>,
+        side: Order,
+    ) -> Option<Unsuited> {
+        let is_last = level == 0 && locked.page.next() == 0;
+        let is_after = coming.place == locked.count;
+        if is_last && is_after && locked.count >= APART_LAST_MIN {
+            return Some(Unsuited::Left);
+        }
+        let suited = self.suited(locked, coming)?;
+        let is_apart = side.is_ne() && suited.chosen != 0 && locked.count >= APART_MIN;
+        Some(if is_apart && is_after && !is_last {
+            Unsuited::Left
+        } else {
+            Unsuited::Replaced(suited)
+        })
+    }
+
     /// The rule for a page whose own does not suit a key that comes to it.
-    pub(super) fn suited(&self, locked: &Locked<'a>, coming: Coming<'_>) -> Option<Measure> {
+    fn suited(&self, locked: &Locked<'a>, coming: Coming<'_>) -> Option<Measure> {
         let turns = locked.page.measure(self.view, locked.kind).turns + 1;
         let plain = Measure {
             turns: TURNS_MAX,

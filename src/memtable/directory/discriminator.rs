@@ -225,6 +225,13 @@ impl Measure {
         let Some(reference) = reference.filter(|key| key.len() >= self.skip as usize) else {
             return Order::Equal;
         };
+        let bytes = from as usize..self.skip as usize;
+        if comparator.key_order() == KeyOrder::Bytes
+            && let Some(own) = key.get(bytes.clone())
+            && reference.get(bytes) == Some(own)
+        {
+            return Order::Equal;
+        }
         let part = |key: &[u8], at: u32| begins(comparator.image(key, at as usize), self.skip - at);
         let parts = (from..self.skip).step_by(WORD);
         parts

@@ -93,6 +93,8 @@ pub(crate) struct Pages<'s, 'a> {
     pub(crate) comparator: &'a KeyComparator,
     /// The unit of the root word.
     pub(crate) root: u32,
+    /// The node that is both ends of the list.
+    pub(crate) sentinel: u32,
 }
 
 /// The parts of a root word: page 32 | levels 8 | check 24. `None`: damage.
@@ -381,6 +383,7 @@ fn settle<'a>(
         view: &view,
         comparator,
         root: 0,
+        sentinel: 0,
     };
     let mut slot = pages.slot(&page, &target, kind, trust);
     for _ in 0..MOVES_MAX {
@@ -419,6 +422,7 @@ fn hint_by_keys<'a>(
         view: &view,
         comparator,
         root: 0,
+        sentinel: 0,
     };
     let (page, slot) = settle((view, comparator), page, target, Kind::Leaf, trust);
     let at = LeafSlot {

@@ -419,7 +419,11 @@ impl<'a> Page<'a> {
         let skip = skipped(measure);
         let differ = target.image ^ self.load(FIRST_BYTES);
         let begins = skip == 0 || skip as usize <= WORD && begins(differ, skip) == 0;
-        (measure & CHOSEN == 0 && begins).then(|| kept(comparator, target.key, skip))
+        // A closure might not be inlined.
+        if measure & CHOSEN != 0 || !begins {
+            return None;
+        }
+        Some(kept(comparator, target.key, skip))
     }
 
     /// Whether a discriminator belongs right before this slot of a leaf, and neither slot beside it

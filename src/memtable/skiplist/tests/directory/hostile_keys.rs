@@ -1,6 +1,6 @@
 //! Keys that tell little apart: searches take few steps, and pages take few bytes. Planted bugs:
-//! `copied_byte_ignored`, `end_has_bytes`, `misordered_page_believed`, `named_by_a_guess`,
-//! `replaced_without_end`.
+//! `appended_key_begins_so`, `copied_byte_ignored`, `end_has_bytes`, `every_node_is_last`,
+//! `misordered_page_believed`, `named_by_a_guess`, `replaced_without_end`.
 #![forbid(unsafe_code)]
 
 use super::{Table, path};
