@@ -24,7 +24,7 @@ use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Node;
 use crate::memtable::directory::discriminator::Measure;
-use crate::memtable::directory::page::{FREE, Kind, Page, WORDS};
+use crate::memtable::directory::page::{FREE, Kind, Likeness, Page, WORDS};
 use crate::prefetch::prefetch_lines;
 use crate::sync::Ordering;
 
@@ -84,6 +84,8 @@ pub(crate) struct Hint {
     pub(crate) before: u32,
     /// The first named node that is not before the target; 0: unknown.
     pub(crate) after: u32,
+    /// Whether that node probably has the target's key.
+    pub(crate) likeness: Likeness,
 }
 
 /// The directory of a list.
@@ -248,7 +250,7 @@ impl<'a> Pages<'_, 'a> {
         let page = Page::open(self.view, page)?;
         let ties = Trust::Guess.ties(Kind::Inner);
         match page.slot_at_once(self.view, self.comparator, target, Kind::Inner, ties) {
-            Some(slot) => page.child(self.view, slot - 1).map(|(child, _)| child),
+            Some((slot, _)) => page.child(self.view, slot - 1).map(|(child, _)| child),
             None => child_by_keys((*self.view, self.comparator), page, *target, Trust::Guess),
         }
     }
@@ -315,13 +317,14 @@ impl<'a> Pages<'_, 'a> {
     fn in_leaf(&self, page: Page<'a>, target: &Target<'_>) -> Hint {
         let ties = Trust::Guess.ties(Kind::Leaf);
         match page.slot_at_once(self.view, self.comparator, target, Kind::Leaf, ties) {
-            Some(slot) => Hint {
+            Some((slot, likeness)) => Hint {
                 at: LeafSlot {
                     leaf: page.at,
                     slot: slot as u32,
                 },
                 before: page.node(slot - 1),
                 after: page.node(slot),
+                likeness,
             },
             None => hint_by_keys((*self.view, self.comparator), page, *target, Trust::Guess),
         }
@@ -437,5 +440,6 @@ fn hint_by_keys<'a>(
         at,
         before,
         after: page.node(slot),
+        likeness: Likeness::Other,
     }
 }

@@ -107,6 +107,15 @@ impl Kind {
     }
 }
 
+/// Whether a slot has a target's discriminator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Likeness {
+    /// It has: its key is probably the target's.
+    Equal,
+    /// It has another one, or that is unknown.
+    Other,
+}
+
 /// A page, whose words may be damaged.
 #[derive(Clone, Copy)]
 pub(crate) struct Page<'a> {
@@ -289,7 +298,8 @@ impl<'a> Page<'a> {
     }
 
     /// The first slot whose node is not before the target, if discriminators alone prove it or,
-    /// where they are chosen, suggest it. `None` means one of these:
+    /// where they are chosen, suggest it; and whether its discriminator is the target's. `None` means
+    /// one of these:
     ///
     /// * the page was replaced, or the key may not begin with its bytes;
     /// * the slot is the first one of the page, or free with a next page;
@@ -302,7 +312,7 @@ impl<'a> Page<'a> {
         target: &Target<'_>,
         kind: Kind,
         ties: usize,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Likeness)> {
         let measure = self.load(MEASURE);
         let skip = skipped(measure);
         let discriminator = if measure & (REPLACED | CHOSEN | Shares::BOTH.0) == Shares::BOTH.0 {
@@ -316,14 +326,22 @@ impl<'a> Page<'a> {
         if slot == 0 || word == FREE && self.next() != 0 {
             return None;
         }
+        let likeness = if word <= last {
+            Likeness::Equal
+        } else {
+            Likeness::Other
+        };
         let is_tied = if ties == 0 {
             word <= last
         } else {
             self.word(slot + ties) <= last
         };
         match kind {
-            _ if !is_tied => Some(slot),
-            Kind::Inner => self.beside_fence(*view, comparator, target, slot),
+            _ if !is_tied => Some((slot, likeness)),
+            Kind::Inner => {
+                let slot = self.beside_fence(*view, comparator, target, slot)?;
+                Some((slot, likeness))
+            }
             Kind::Leaf => None,
         }
     }
