@@ -14,9 +14,11 @@ use std::ops::Range;
 
 use crate::comparator::{KeyComparator, KeyOrder};
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::discriminator::{Measure, Shares, choose, shared};
+use crate::memtable::directory::discriminator::{
+    Kind, Measure, Shares, choose, difference, shared,
+};
 use crate::memtable::directory::lookup::{Pages, START};
-use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, TURNS_MAX};
+use crate::memtable::directory::page::{Locked, Page, SLOTS, TURNS_MAX};
 
 /// Most neighbours of a full leaf with equal discriminators: a page with more is measured again.
 const TIES_MAX: usize = SLOTS / 16;
@@ -52,16 +54,15 @@ pub(super) enum Unsuited {
     Left,
 }
 
-/// How many of these keys, which are in order, have the discriminator of the key before.
-fn ties(comparator: &KeyComparator, keys: &[&[u8]], kind: Kind, measure: &Measure) -> usize {
-    let words = keys
-        .iter()
-        .map(|key| kind.words_with(measure.kept(comparator, key)).0);
-    words
-        .clone()
-        .zip(words.skip(1))
-        .filter(|(word, next)| word == next)
-        .count()
+/// The places after the first `skip` bytes in which each of these keys, which are in order, first
+/// differs from the one before, as far as bytes can be chosen. `None`: later or nowhere.
+fn places(comparator: &KeyComparator, keys: &[&[u8]], skip: u32) -> [Option<u8>; SLOTS] {
+    let (skip, mut places) = (skip as usize, [None; SLOTS]);
+    for (place, pair) in places.iter_mut().zip(keys.windows(2)) {
+        *place = difference(comparator, pair[0], pair[1], skip)
+            .and_then(|at| u8::try_from(at - skip).ok());
+    }
+    places
 }
 
 impl<'a> Pages<'_, 'a> {
@@ -109,25 +110,27 @@ impl<'a> Pages<'_, 'a> {
         }
         let keys = &keys[..count];
         let skip = shared(self.comparator, keys.first()?, keys.last()?);
-        let plain = self.measure_of(&reference?, skip);
-        let left = ties(self.comparator, keys, locked.kind, &plain);
-        let plain = Choice {
-            measure: plain,
-            ties: left,
+        let places = places(self.comparator, keys, skip);
+        let places = &places[..count - 1];
+        let measure = self.measure_of(&reference?, skip);
+        let ties = |tells: &dyn Fn(u8) -> bool| {
+            let is_tied = |place: &&Option<u8>| !place.is_some_and(tells);
+            places.iter().filter(is_tied).count()
         };
-        if left <= allowed(locked.kind) || self.comparator.key_order() != KeyOrder::Bytes {
+        let bytes = locked.kind.bytes();
+        let plain = Choice {
+            measure,
+            ties: ties(&|place| usize::from(place) < bytes),
+        };
+        if plain.ties <= allowed(locked.kind) || self.comparator.key_order() != KeyOrder::Bytes {
             return Some(plain);
         }
-        let measure = Measure {
-            chosen: choose(self.comparator, keys, skip, locked.kind.bytes()),
-            ..plain.measure
-        };
-        let left = ties(self.comparator, keys, locked.kind, &measure);
-        Some(if left < plain.ties {
-            Choice {
-                measure,
-                ties: left,
-            }
+        let chosen = choose(places.iter().flatten().copied(), bytes);
+        let kept = chosen.to_be_bytes();
+        let measure = Measure { chosen, ..measure };
+        let ties = ties(&|place| kept[..bytes].contains(&place));
+        Some(if ties < plain.ties {
+            Choice { measure, ties }
         } else {
             plain
         })
@@ -148,7 +151,10 @@ impl<'a> Pages<'_, 'a> {
             return None;
         }
         let words = |slot| locked.kind.words_with(locked.page.word(slot)).0;
-        let (place, kept) = (coming.place, measure.kept(self.comparator, coming.key));
+        let (place, kept) = (
+            coming.place,
+            measure.kept(self.comparator, coming.key, locked.kind),
+        );
         let new = locked.kind.words_with(kept).0;
         let is_tied = |slot: usize| slot < locked.count && words(slot) == new;
         let comes = !(is_full && place == SLOTS);

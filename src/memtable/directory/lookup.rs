@@ -23,8 +23,8 @@ use crate::comparator::KeyComparator;
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::discriminator::Measure;
-use crate::memtable::directory::page::{FREE, Kind, Likeness, Page, WORDS};
+use crate::memtable::directory::discriminator::{Kind, Measure};
+use crate::memtable::directory::page::{FREE, Likeness, Page, WORDS};
 use crate::prefetch::prefetch_lines;
 use crate::sync::Ordering;
 
@@ -160,7 +160,7 @@ impl<'a> Pages<'_, 'a> {
         if measure.chosen != 0 && trust == Trust::Keys {
             return self.slot_by_keys(page, target, kind, 0..page.rank(FREE));
         }
-        let wanted = measure.discriminator(self.view, self.comparator, target.key);
+        let wanted = measure.discriminator(self.view, self.comparator, target.key, kind);
         let (least, last) = kind.words_with(wanted);
         let first = page.rank(least);
         let ties = if first > 0 { trust.ties(kind) } else { 0 };

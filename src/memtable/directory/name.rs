@@ -27,11 +27,11 @@ use crate::key::Target;
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
 use crate::memtable::directory::choice::{Coming, EARLY, Unsuited};
-use crate::memtable::directory::discriminator::{Measure, Shares, kept, shared};
+use crate::memtable::directory::discriminator::{Kind, Measure, Shares, kept, shared};
 use crate::memtable::directory::lookup::{
     LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, Trust, pack,
 };
-use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, Slot, TURNS_MAX};
+use crate::memtable::directory::page::{Locked, Page, SLOTS, Slot, TURNS_MAX};
 use crate::sync::Ordering;
 
 /// A writer whose entries follow each other names every second node.
@@ -145,7 +145,7 @@ impl<'a> Pages<'_, 'a> {
     ) -> Option<u64> {
         let page = locked.page;
         let measure = page.measure(self.view, Kind::Leaf);
-        let discriminator = measure.kept(self.comparator, target.key);
+        let discriminator = measure.kept(self.comparator, target.key, Kind::Leaf);
         let begins = || {
             let side = measure.side(self.view, self.comparator, target.key);
             side.is_eq()
@@ -327,7 +327,7 @@ impl<'a> Pages<'_, 'a> {
             return Some(None);
         }
         let measure = locked.page.measure(self.view, locked.kind);
-        let discriminator = measure.kept(self.comparator, coming.key);
+        let discriminator = measure.kept(self.comparator, coming.key, locked.kind);
         let side = measure.side(self.view, self.comparator, coming.key);
         // Only chosen bytes may be out of order (MEASURE-1).
         if side.is_ne() || measure.chosen != 0 && !Self::is_ordered(locked, place, discriminator) {
@@ -471,7 +471,7 @@ impl<'a> Pages<'_, 'a> {
             new.node,
             &measure,
         )?;
-        let discriminator = measure.kept(self.comparator, node.key());
+        let discriminator = measure.kept(self.comparator, node.key(), locked.kind);
         page.insert(
             self.view,
             0,
@@ -498,7 +498,7 @@ impl<'a> Pages<'_, 'a> {
             let slot = from.slot(self.view, slot)?;
             let discriminator = match slot.node {
                 START => 0,
-                node => measure.kept(self.comparator, self.key_of(node)),
+                node => measure.kept(self.comparator, self.key_of(node), from.kind),
             };
             let slot = Slot {
                 discriminator,

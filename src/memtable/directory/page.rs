@@ -24,14 +24,15 @@
     reason = "words are packed of halves"
 )]
 
-use crate::memtable::directory::discriminator::Shares;
 use std::borrow::Borrow;
 
 use crate::comparator::KeyComparator;
 use crate::key::Target;
 use crate::memtable::arena::arena::{SubChunk, View};
 use crate::memtable::arena::layout::LINE_UNITS;
-use crate::memtable::directory::discriminator::{Measure, WORD, begins, gathered, kept};
+use crate::memtable::directory::discriminator::{
+    Kind, Measure, Shares, WORD, begins, gathered, kept,
+};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a leaf, and of either half of an inner page.
@@ -65,39 +66,7 @@ const MORE: usize = HEAD - 1;
 const LOCKED: u64 = 1 << 7;
 pub(crate) const COUNT: u64 = LOCKED - 1;
 
-/// The kind of a page, by what its slots name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Nodes of the list.
-    Leaf,
-    /// Pages of the level below.
-    Inner,
-}
-
 impl Kind {
-    /// The kind of the pages of a level; 0: leaves.
-    pub(super) fn at(level: u32) -> Kind {
-        if level == 0 { Kind::Leaf } else { Kind::Inner }
-    }
-
-    /// The least and the greatest word of a slot with this discriminator.
-    #[inline(always)]
-    pub(crate) fn words_with(self, discriminator: u64) -> (u64, u64) {
-        match self {
-            Kind::Leaf => (discriminator & !0xffff_ffff, discriminator | 0xffff_fffe),
-            Kind::Inner => (discriminator, discriminator),
-        }
-    }
-
-    /// How many bytes of a key a slot keeps.
-    #[inline(always)]
-    pub(super) fn bytes(self) -> usize {
-        match self {
-            Kind::Leaf => WORD / 2,
-            Kind::Inner => WORD,
-        }
-    }
-
     /// How many units a page takes.
     pub(super) fn units(self) -> u32 {
         match self {
