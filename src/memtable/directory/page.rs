@@ -351,31 +351,30 @@ impl<'a> Page<'a> {
         target: &Target<'_>,
         kind: Kind,
     ) -> Option<u64> {
-        let more = match kind {
-            Kind::Leaf => None,
-            Kind::Inner => self.more_bytes(&view),
-        };
         let measure = self.load(MEASURE);
         let (skip, is_chosen) = (skipped(measure), measure & CHOSEN != 0);
-        // A key that does not begin with the bytes of a leaf of chosen bytes, or differs from those
-        // of an inner page where that stores none, is led astray, and asked for again.
-        let is_open = measure & Shares::BOTH.0 != Shares::BOTH.0
-            && skip > 0
-            && !(kind == Kind::Leaf && is_chosen);
-        let begins_so = |at: usize, differ: u64| begins(differ, skip - at as u32) == 0;
-        let begins_at = |(at, word): (usize, u64)| {
-            at >= skip as usize || begins_so(at, comparator.image(target.key, at) ^ word)
-        };
-        if measure & REPLACED != 0
-            || is_open && !begins_so(0, target.image ^ self.load(FIRST_BYTES))
-            || is_open && skip as usize > WORD && more.is_none()
-        {
+        if measure & REPLACED != 0 {
             return None;
         }
-        if let Some(words) = more.filter(|_| is_open && skip as usize > WORD)
-            && !(WORD..).step_by(WORD).zip(words).all(begins_at)
-        {
-            return None;
+        // A key that does not begin with the bytes of a leaf of chosen bytes, or differs from those
+        // of an inner page where that stores none, is led astray, and asked for again.
+        let is_open = measure & Shares::BOTH.0 != Shares::BOTH.0 && skip > 0;
+        if is_open && !(kind == Kind::Leaf && is_chosen) {
+            if begins(target.image ^ self.load(FIRST_BYTES), skip) != 0 {
+                return None;
+            }
+            if skip as usize > WORD {
+                let more = match kind {
+                    Kind::Leaf => return None,
+                    Kind::Inner => self.more_bytes(&view)?,
+                };
+                for (at, word) in (WORD as u32..skip).step_by(WORD).zip(more) {
+                    let differ = comparator.image(target.key, at as usize) ^ word;
+                    if begins(differ, skip - at) != 0 {
+                        return None;
+                    }
+                }
+            }
         }
         if !is_chosen {
             return Some(kept(comparator, target.key, skip));
