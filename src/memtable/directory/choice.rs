@@ -30,8 +30,8 @@ pub(super) const EARLY: usize = 4;
 /// begin with their bytes, and would make the page choose bytes, gets a page.
 const APART_MIN: usize = SLOTS / 4;
 /// The same for the last leaf, which probably fills in order, and for every key that does not suit
-/// it. The next leaf keeps the same bytes, so a shorter one is measured again.
-const APART_LAST_MIN: usize = SLOTS / 2;
+/// it. The next leaf keeps the same bytes, so one that is at most half full is measured again.
+const APART_LAST_MIN: usize = SLOTS / 2 + 1;
 
 /// A key that is not in a page yet, and the slot before which it belongs.
 #[derive(Clone, Copy)]
