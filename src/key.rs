@@ -221,6 +221,8 @@ impl<'k> Target<'k> {
             key.get(INLINE..),
             self.key.get(INLINE..),
         ) {
+            // For long keys, `memcmp` is worth its call.
+            (KeyOrder::Bytes, Some(rest), Some(wanted)) if rest.len() > INLINE => rest.cmp(wanted),
             (KeyOrder::Bytes, Some(rest), Some(wanted)) => comparator.compare(rest, wanted),
             _ => comparator.compare(key, self.key),
         };

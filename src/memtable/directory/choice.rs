@@ -9,19 +9,29 @@
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering as Order;
 use std::ops::Range;
 
 use crate::comparator::{KeyComparator, KeyOrder};
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::discriminator::{Measure, Shares, choose, shared};
+use crate::memtable::directory::discriminator::{
+    Kind, Measure, Shares, choose, difference, shared,
+};
 use crate::memtable::directory::lookup::{Pages, START};
-use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, TURNS_MAX};
+use crate::memtable::directory::page::{Locked, Page, SLOTS, TURNS_MAX};
 
 /// Most neighbours of a full leaf with equal discriminators: a page with more is measured again.
 const TIES_MAX: usize = SLOTS / 16;
 /// The number of slots at which a page is measured again before it is full: most keys of a small
 /// table may have equal discriminators.
 pub(super) const EARLY: usize = 4;
+
+/// The number of slots from which on a page is left to its own keys: a key after them that does not
+/// begin with their bytes, and would make the page choose bytes, gets a page.
+const APART_MIN: usize = SLOTS / 4;
+/// The same for the last leaf, which probably fills in order, and for every key that does not suit
+/// it. The next leaf keeps the same bytes, so one that is at most half full is measured again.
+const APART_LAST_MIN: usize = SLOTS / 2 + 1;
 
 /// A key that is not in a page yet, and the slot before which it belongs.
 #[derive(Clone, Copy)]
@@ -36,16 +46,23 @@ pub(super) struct Choice {
     ties: usize,
 }
 
-/// How many of these keys, which are in order, have the discriminator of the key before.
-fn ties(comparator: &KeyComparator, keys: &[&[u8]], kind: Kind, measure: &Measure) -> usize {
-    let words = keys
-        .iter()
-        .map(|key| kind.words_with(measure.kept(comparator, key)).0);
-    words
-        .clone()
-        .zip(words.skip(1))
-        .filter(|(word, next)| word == next)
-        .count()
+/// What becomes of a page that a key does not suit.
+pub(super) enum Unsuited {
+    /// A page with this rule replaces it.
+    Replaced(Measure),
+    /// The key begins the next page.
+    Left,
+}
+
+/// The places after the first `skip` bytes in which each of these keys, which are in order, first
+/// differs from the one before, as far as bytes can be chosen. `None`: later or nowhere.
+fn places(comparator: &KeyComparator, keys: &[&[u8]], skip: u32) -> [Option<u8>; SLOTS] {
+    let (skip, mut places) = (skip as usize, [None; SLOTS]);
+    for (place, pair) in places.iter_mut().zip(keys.windows(2)) {
+        *place = difference(comparator, pair[0], pair[1], skip)
+            .and_then(|at| u8::try_from(at - skip).ok());
+    }
+    places
 }
 
 impl<'a> Pages<'_, 'a> {
@@ -93,25 +110,27 @@ impl<'a> Pages<'_, 'a> {
         }
         let keys = &keys[..count];
         let skip = shared(self.comparator, keys.first()?, keys.last()?);
-        let plain = self.measure_of(&reference?, skip);
-        let left = ties(self.comparator, keys, locked.kind, &plain);
-        let plain = Choice {
-            measure: plain,
-            ties: left,
+        let places = places(self.comparator, keys, skip);
+        let places = &places[..count - 1];
+        let measure = self.measure_of(&reference?, skip);
+        let ties = |tells: &dyn Fn(u8) -> bool| {
+            let is_tied = |place: &&Option<u8>| !place.is_some_and(tells);
+            places.iter().filter(is_tied).count()
         };
-        if left <= allowed(locked.kind) || self.comparator.key_order() != KeyOrder::Bytes {
+        let bytes = locked.kind.bytes();
+        let plain = Choice {
+            measure,
+            ties: ties(&|place| usize::from(place) < bytes),
+        };
+        if plain.ties <= allowed(locked.kind) || self.comparator.key_order() != KeyOrder::Bytes {
             return Some(plain);
         }
-        let measure = Measure {
-            chosen: choose(self.comparator, keys, skip, locked.kind.bytes()),
-            ..plain.measure
-        };
-        let left = ties(self.comparator, keys, locked.kind, &measure);
-        Some(if left < plain.ties {
-            Choice {
-                measure,
-                ties: left,
-            }
+        let chosen = choose(places.iter().flatten().copied(), bytes);
+        let kept = chosen.to_be_bytes();
+        let measure = Measure { chosen, ..measure };
+        let ties = ties(&|place| kept[..bytes].contains(&place));
+        Some(if ties < plain.ties {
+            Choice { measure, ties }
         } else {
             plain
         })
@@ -132,7 +151,10 @@ impl<'a> Pages<'_, 'a> {
             return None;
         }
         let words = |slot| locked.kind.words_with(locked.page.word(slot)).0;
-        let (place, kept) = (coming.place, measure.kept(self.comparator, coming.key));
+        let (place, kept) = (
+            coming.place,
+            measure.kept(self.comparator, coming.key, locked.kind),
+        );
         let new = locked.kind.words_with(kept).0;
         let is_tied = |slot: usize| slot < locked.count && words(slot) == new;
         let comes = !(is_full && place == SLOTS);
@@ -153,8 +175,31 @@ impl<'a> Pages<'_, 'a> {
         })
     }
 
+    /// What becomes of a page that does not suit a key. `side` is where the key is beside those that
+    /// begin with the page's bytes.
+    pub(super) fn unsuited(
+        &self,
+        locked: &Locked<'a>,
+        level: u32,
+        coming: Coming<'_>,
+        side: Order,
+    ) -> Option<Unsuited> {
+        let is_last = level == 0 && locked.page.next() == 0;
+        let is_after = coming.place == locked.count;
+        if is_last && is_after && locked.count >= APART_LAST_MIN {
+            return Some(Unsuited::Left);
+        }
+        let suited = self.suited(locked, coming)?;
+        let is_apart = side.is_ne() && suited.chosen != 0 && locked.count >= APART_MIN;
+        Some(if is_apart && is_after && !is_last {
+            Unsuited::Left
+        } else {
+            Unsuited::Replaced(suited)
+        })
+    }
+
     /// The rule for a page whose own does not suit a key that comes to it.
-    pub(super) fn suited(&self, locked: &Locked<'a>, coming: Coming<'_>) -> Option<Measure> {
+    fn suited(&self, locked: &Locked<'a>, coming: Coming<'_>) -> Option<Measure> {
         let turns = locked.page.measure(self.view, locked.kind).turns + 1;
         let plain = Measure {
             turns: TURNS_MAX,

@@ -60,6 +60,40 @@ impl Shares {
 /// Bytes of an image's word.
 pub(crate) const WORD: usize = 8;
 
+/// The kind of a page, by what its slots name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nodes of the list.
+    Leaf,
+    /// Pages of the level below.
+    Inner,
+}
+
+impl Kind {
+    /// The kind of the pages of a level; 0: leaves.
+    pub(super) fn at(level: u32) -> Kind {
+        if level == 0 { Kind::Leaf } else { Kind::Inner }
+    }
+
+    /// The least and the greatest word of a slot with this discriminator.
+    #[inline(always)]
+    pub(crate) fn words_with(self, discriminator: u64) -> (u64, u64) {
+        match self {
+            Kind::Leaf => (discriminator & !0xffff_ffff, discriminator | 0xffff_fffe),
+            Kind::Inner => (discriminator, discriminator),
+        }
+    }
+
+    /// How many bytes of a key a slot keeps.
+    #[inline(always)]
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Kind::Leaf => WORD / 2,
+            Kind::Inner => WORD,
+        }
+    }
+}
+
 /// The rule by which a page makes discriminators.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
@@ -90,18 +124,33 @@ pub(super) fn kept(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
     comparator.image(key, skip as usize).min(LARGEST)
 }
 
+/// The byte at which the images of two keys first differ, which share the first `from` bytes. `None`:
+/// they are equal.
+pub(super) fn difference(
+    comparator: &KeyComparator,
+    left: &[u8],
+    right: &[u8],
+    from: usize,
+) -> Option<usize> {
+    let same = match comparator.key_order() {
+        KeyOrder::Bytes => {
+            let [left, right] = [left, right].map(|key| key.get(from..).unwrap_or(&[]));
+            let words = left.as_chunks::<WORD>().0.iter().zip(right.as_chunks().0);
+            WORD * words.take_while(|(left, right)| left == right).count()
+        }
+        KeyOrder::Images | KeyOrder::Custom => 0,
+    };
+    let end = left.len().max(right.len());
+    (from + same..end).step_by(WORD).find_map(|at| {
+        let differ = comparator.image(left, at) ^ comparator.image(right, at);
+        (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
+    })
+}
+
 /// How many bytes two keys share from their start; at most the length of the shorter key.
 pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u32 {
     let most = left.len().min(right.len());
-    let words = left.as_chunks::<WORD>().0.iter().zip(right.as_chunks().0);
-    let same = match comparator.key_order() {
-        KeyOrder::Bytes => WORD * words.take_while(|(left, right)| left == right).count(),
-        KeyOrder::Images | KeyOrder::Custom => 0,
-    };
-    let differing = (same..most).step_by(WORD).find_map(|at| {
-        let differ = comparator.image(left, at) ^ comparator.image(right, at);
-        (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
-    });
+    let differing = difference(comparator, left, right, 0);
     differing.map_or(most, |at| at.min(most)).min(SKIP_MAX) as u32
 }
 
@@ -117,27 +166,12 @@ pub(super) fn gathered(key: &[u8], skip: u32, chosen: u64, bytes: usize) -> u64 
     (word << (8 * (WORD - bytes))).min(LARGEST)
 }
 
-/// Chooses `most` bytes after the first `skip` for these keys (MEASURE-2), which are in order. Where
+/// Chooses `most` bytes for keys of which neighbours first differ in these places (MEASURE-2). Where
 /// more are needed, the last ones are left out, and keys stay equal.
-pub(super) fn choose<'a>(
-    comparator: &KeyComparator,
-    keys: &[&'a [u8]],
-    skip: u32,
-    most: usize,
-) -> u64 {
+pub(super) fn choose(places: impl Iterator<Item = u8>, most: usize) -> u64 {
     let (mut chosen, mut count) = ([u8::MAX; WORD], 0);
-    // As many bytes of a key as the places of chosen ones reach.
-    let part = |key: &'a [u8]| {
-        let rest = key.get(skip as usize..).unwrap_or(&[]);
-        &rest[..rest.len().min(1 << 8)]
-    };
-    let parts = keys.iter().map(|key| part(key));
-    for (part, next) in parts.clone().zip(parts.skip(1)) {
-        let Ok(at) = u8::try_from(shared(comparator, part, next)) else {
-            continue;
-        };
-        if part != next
-            && let Err(place) = chosen[..count].binary_search(&at)
+    for at in places {
+        if let Err(place) = chosen[..count].binary_search(&at)
             && place < most
         {
             chosen.copy_within(place..most - 1, place + 1);
@@ -166,12 +200,12 @@ impl Measure {
         turns: 0,
     };
 
-    /// The discriminator of a key that begins with the page's bytes.
+    /// The discriminator of a key that begins with the page's bytes, in a page of this kind.
     #[inline(always)]
-    pub(super) fn kept(&self, comparator: &KeyComparator, key: &[u8]) -> u64 {
+    pub(super) fn kept(&self, comparator: &KeyComparator, key: &[u8], kind: Kind) -> u64 {
         match self.chosen {
             0 => kept(comparator, key, self.skip),
-            chosen => gathered(key, self.skip, chosen, WORD),
+            chosen => gathered(key, self.skip, chosen, kind.bytes()),
         }
     }
 
@@ -182,6 +216,7 @@ impl Measure {
         view: &View<'_>,
         comparator: &KeyComparator,
         key: &[u8],
+        kind: Kind,
     ) -> u64 {
         if self.shares != Shares::BOTH {
             match self.side(view, comparator, key) {
@@ -190,7 +225,7 @@ impl Measure {
                 Order::Equal => {}
             }
         }
-        self.kept(comparator, key)
+        self.kept(comparator, key, kind)
     }
 
     /// Whether a key is before or after all keys that begin with the page's bytes; `Equal`: it is

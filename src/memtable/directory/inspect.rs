@@ -20,9 +20,9 @@
 use crate::error::{Corruption, Place};
 use crate::kind::Kind as EntryKind;
 use crate::memtable::arena::node::{Node, bytes_of};
-use crate::memtable::directory::discriminator::{Shares, WORD};
+use crate::memtable::directory::discriminator::{Kind, Shares, WORD};
 use crate::memtable::directory::lookup::{Pages, START};
-use crate::memtable::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
+use crate::memtable::directory::page::{FREE, Page, SLOTS, Slot, WORDS};
 
 /// The place of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl<'a> Pages<'_, 'a> {
             START => Some(0),
             node => self
                 .point_entry(node)
-                .map(|node| measure.kept(self.comparator, node.key())),
+                .map(|node| measure.kept(self.comparator, node.key(), kind)),
         };
         let below =
             || Page::open(self.view, slot.child).is_some_and(|below| below.low() == slot.node);

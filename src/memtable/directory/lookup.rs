@@ -23,8 +23,8 @@ use crate::comparator::KeyComparator;
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::discriminator::Measure;
-use crate::memtable::directory::page::{FREE, Kind, Page, WORDS};
+use crate::memtable::directory::discriminator::{Kind, Measure};
+use crate::memtable::directory::page::{FREE, Likeness, Page, WORDS};
 use crate::prefetch::prefetch_lines;
 use crate::sync::Ordering;
 
@@ -84,6 +84,8 @@ pub(crate) struct Hint {
     pub(crate) before: u32,
     /// The first named node that is not before the target; 0: unknown.
     pub(crate) after: u32,
+    /// Whether that node probably has the target's key.
+    pub(crate) likeness: Likeness,
 }
 
 /// The directory of a list.
@@ -93,6 +95,8 @@ pub(crate) struct Pages<'s, 'a> {
     pub(crate) comparator: &'a KeyComparator,
     /// The unit of the root word.
     pub(crate) root: u32,
+    /// The node that is both ends of the list.
+    pub(crate) sentinel: u32,
 }
 
 /// The parts of a root word: page 32 | levels 8 | check 24. `None`: damage.
@@ -156,7 +160,7 @@ impl<'a> Pages<'_, 'a> {
         if measure.chosen != 0 && trust == Trust::Keys {
             return self.slot_by_keys(page, target, kind, 0..page.rank(FREE));
         }
-        let wanted = measure.discriminator(self.view, self.comparator, target.key);
+        let wanted = measure.discriminator(self.view, self.comparator, target.key, kind);
         let (least, last) = kind.words_with(wanted);
         let first = page.rank(least);
         let ties = if first > 0 { trust.ties(kind) } else { 0 };
@@ -246,7 +250,7 @@ impl<'a> Pages<'_, 'a> {
         let page = Page::open(self.view, page)?;
         let ties = Trust::Guess.ties(Kind::Inner);
         match page.slot_at_once(self.view, self.comparator, target, Kind::Inner, ties) {
-            Some(slot) => page.child(self.view, slot - 1).map(|(child, _)| child),
+            Some((slot, _)) => page.child(self.view, slot - 1).map(|(child, _)| child),
             None => child_by_keys((*self.view, self.comparator), page, *target, Trust::Guess),
         }
     }
@@ -313,13 +317,14 @@ impl<'a> Pages<'_, 'a> {
     fn in_leaf(&self, page: Page<'a>, target: &Target<'_>) -> Hint {
         let ties = Trust::Guess.ties(Kind::Leaf);
         match page.slot_at_once(self.view, self.comparator, target, Kind::Leaf, ties) {
-            Some(slot) => Hint {
+            Some((slot, likeness)) => Hint {
                 at: LeafSlot {
                     leaf: page.at,
                     slot: slot as u32,
                 },
                 before: page.node(slot - 1),
                 after: page.node(slot),
+                likeness,
             },
             None => hint_by_keys((*self.view, self.comparator), page, *target, Trust::Guess),
         }
@@ -381,6 +386,7 @@ fn settle<'a>(
         view: &view,
         comparator,
         root: 0,
+        sentinel: 0,
     };
     let mut slot = pages.slot(&page, &target, kind, trust);
     for _ in 0..MOVES_MAX {
@@ -419,6 +425,7 @@ fn hint_by_keys<'a>(
         view: &view,
         comparator,
         root: 0,
+        sentinel: 0,
     };
     let (page, slot) = settle((view, comparator), page, target, Kind::Leaf, trust);
     let at = LeafSlot {
@@ -433,5 +440,6 @@ fn hint_by_keys<'a>(
         at,
         before,
         after: page.node(slot),
+        likeness: Likeness::Other,
     }
 }

@@ -4,7 +4,7 @@
 //!   full page        [a .. z]                 -> [a .. m] [n .. z]     the right half is a new page, which the parent names
 //!   append           [a .. z]  zz             -> [a .. z] [zz]         leaves of a fill in order stay full
 //!   equal            [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page that keeps other bytes replaces the page
-//!   apart            [aa1 .. aa9]  b1         -> [aa1 .. aa9] [b1]     a key that would make it choose bytes gets a page
+//!   apart            [aa1 .. aa9]  b1         -> [aa1 .. aa9] [b1]     a key after a page that it does not suit gets a page
 //! ```
 //! A node is named after it was published. An insert never fails because of the directory: damage
 //! or a full arena leaves the node without a name.
@@ -26,17 +26,13 @@ use std::ops::Range;
 use crate::key::Target;
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::choice::Coming;
-use crate::memtable::directory::discriminator::{Measure, Shares, kept, shared};
+use crate::memtable::directory::choice::{Coming, EARLY, Unsuited};
+use crate::memtable::directory::discriminator::{Kind, Measure, Shares, kept, shared};
 use crate::memtable::directory::lookup::{
     LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, Trust, pack,
 };
-use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, Slot, TURNS_MAX};
+use crate::memtable::directory::page::{Locked, Page, SLOTS, Slot, TURNS_MAX};
 use crate::sync::Ordering;
-
-/// The number of slots from which on a page is left to its own keys: a key after them that does not
-/// begin with their bytes gets a page.
-const APART_MIN: usize = SLOTS / 4;
 
 /// A writer whose entries follow each other names every second node.
 pub(crate) const NAMED_EVERY: u32 = 2;
@@ -99,9 +95,8 @@ impl<'a> Pages<'_, 'a> {
         self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
     }
 
-    /// Names a node before a slot of a leaf, if discriminators alone prove its place: its key
-    /// begins with the page's bytes, and no slot beside it has an equal discriminator. `None`:
-    /// anything else.
+    /// Names a node before a slot of a leaf, if discriminators or its neighbours on level 0 prove
+    /// its place there. `None`: anything else.
     #[inline(always)]
     fn put_quickly(
         &self,
@@ -112,16 +107,13 @@ impl<'a> Pages<'_, 'a> {
         let slot = slot as usize;
         let page = Page::open(self.view, leaf)?;
         let mut locked = page.lock(self.view, Kind::Leaf)?;
-        let discriminator = page
-            .kept_at_once(self.comparator, target)
-            .or_else(|| self.kept_beside(page, slot, node, *target))?;
-        let fits = locked.count < SLOTS
-            && page.is_between(slot, discriminator)
-            && (slot < locked.count || page.next() == 0)
-            && !page.is_replaced();
-        if !fits {
+        if locked.count >= SLOTS || page.is_replaced() {
             return None;
         }
+        let discriminator = match page.kept_at_once(self.comparator, target) {
+            Some(kept) if Self::is_between(&locked, slot, kept) => kept,
+            _ => self.kept_beside(&locked, slot, node, *target)?,
+        };
         locked.insert(
             self.view,
             slot,
@@ -133,21 +125,58 @@ impl<'a> Pages<'_, 'a> {
         )
     }
 
-    /// The discriminator in a leaf of a key that its words do not prove to begin with its bytes.
-    /// `None`: it does not, or the node's place before `slot` is not certain.
+    /// Whether a discriminator belongs right before a slot of a leaf, of which no neighbour has an
+    /// equal one.
+    #[inline(always)]
+    fn is_between(locked: &Locked<'a>, slot: usize, discriminator: u64) -> bool {
+        let page = locked.page;
+        page.is_between(slot, discriminator) && (slot < locked.count || page.next() == 0)
+    }
+
+    /// The discriminator in a leaf of a key that does not prove its place before `slot`. `None`: its
+    /// neighbours do not prove it either, or the page does not suit the key.
     #[inline(never)]
     fn kept_beside(
         &self,
-        page: Page<'a>,
+        locked: &Locked<'a>,
         slot: usize,
         node: u32,
         target: Target<'_>,
     ) -> Option<u64> {
+        let page = locked.page;
         let measure = page.measure(self.view, Kind::Leaf);
-        let side = || measure.side(self.view, self.comparator, target.key);
-        let is_certain =
-            slot > 0 && self.is_beside(&page, slot, node) || measure.chosen == 0 && side().is_eq();
-        is_certain.then(|| measure.kept(self.comparator, target.key))
+        let discriminator = measure.kept(self.comparator, target.key, Kind::Leaf);
+        let begins = || {
+            let side = measure.side(self.view, self.comparator, target.key);
+            side.is_eq()
+        };
+        let is_placed = if slot == locked.count && self.is_last(locked, node) {
+            begins()
+        } else if slot > 0 && self.is_beside(&page, slot, node) {
+            true
+        } else {
+            let is_between = Self::is_between(locked, slot, discriminator);
+            return (measure.chosen == 0 && is_between && begins()).then_some(discriminator);
+        };
+        // Where the page may be measured again, keys that it does not tell apart are for `put`.
+        let suits = match locked.count {
+            EARLY => page.is_between(slot, discriminator),
+            _ => Self::is_ordered(locked, slot, discriminator),
+        };
+        (is_placed && suits).then_some(discriminator)
+    }
+
+    /// Whether a leaf that names nodes is the last one, and another node is the last one of the list:
+    /// it belongs after them.
+    #[inline(always)]
+    fn is_last(&self, locked: &Locked<'a>, node: u32) -> bool {
+        let Some(last) = locked.count.checked_sub(1) else {
+            return false;
+        };
+        locked.kind == Kind::Leaf
+            && locked.page.next() == 0
+            && locked.page.node(last) != node
+            && self.view.try_link(node, 0) == Some(self.sentinel)
     }
 
     /// Whether a node is, on level 0, between the two that a leaf names before a slot and in it. The
@@ -263,6 +292,9 @@ impl<'a> Pages<'_, 'a> {
         if may_be_guessed && self.is_beside(&locked.page, new.guess, new.node) {
             return new.guess;
         }
+        if self.is_last(locked, new.node) {
+            return locked.count;
+        }
         self.slot(&locked.page, new.target, locked.kind, Trust::Keys)
             .min(locked.count)
     }
@@ -295,18 +327,19 @@ impl<'a> Pages<'_, 'a> {
             return Some(None);
         }
         let measure = locked.page.measure(self.view, locked.kind);
-        let discriminator = measure.kept(self.comparator, coming.key);
-        let begins = measure.side(self.view, self.comparator, coming.key).is_eq();
+        let discriminator = measure.kept(self.comparator, coming.key, locked.kind);
+        let side = measure.side(self.view, self.comparator, coming.key);
         // Only chosen bytes may be out of order (MEASURE-1).
-        if !begins || measure.chosen != 0 && !Self::is_ordered(locked, place, discriminator) {
-            let suited = self.suited(locked, coming)?;
-            if !begins && suited.chosen != 0 && place == locked.count && place >= APART_MIN {
-                return self
+        if side.is_ne() || measure.chosen != 0 && !Self::is_ordered(locked, place, discriminator) {
+            return match self.unsuited(locked, new.level, coming, side)? {
+                Unsuited::Replaced(measure) => {
+                    self.remeasure(slab, locked, new.level, measure)?;
+                    Some(None)
+                }
+                Unsuited::Left => self
                     .append_page(slab, locked, new)
-                    .map(|at| Some(slot_after(at, 0)));
-            }
-            self.remeasure(slab, locked, new.level, suited)?;
-            return Some(None);
+                    .map(|at| Some(slot_after(at, 0))),
+            };
         }
         locked.insert(
             self.view,
@@ -411,7 +444,7 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Makes a next page for a slot that belongs after a full page.
+    /// Makes a next page for a slot that belongs after a page.
     fn append_page(
         &self,
         slab: &mut SubChunk,
@@ -419,8 +452,17 @@ impl<'a> Pages<'_, 'a> {
         new: &New<'_, '_>,
     ) -> Option<u32> {
         let ((first, _), node) = (self.ends(locked)?, self.view.try_open(new.node)?);
-        let skip = shared(self.comparator, first.key(), node.key());
-        let measure = self.measure_of(&node, skip);
+        let old = locked.page.measure(self.view, locked.kind);
+        let measure = if old.chosen != 0 && node.key().len() >= old.skip as usize {
+            // Keys of a fill in order differ where those of the page before differ.
+            Measure {
+                chosen: old.chosen,
+                ..self.measure_of(&node, old.skip)
+            }
+        } else {
+            let skip = shared(self.comparator, first.key(), node.key());
+            self.measure_of(&node, skip)
+        };
         let mut page = Locked::create(
             self.view,
             self.comparator,
@@ -429,7 +471,7 @@ impl<'a> Pages<'_, 'a> {
             new.node,
             &measure,
         )?;
-        let discriminator = kept(self.comparator, node.key(), skip);
+        let discriminator = measure.kept(self.comparator, node.key(), locked.kind);
         page.insert(
             self.view,
             0,
@@ -456,7 +498,7 @@ impl<'a> Pages<'_, 'a> {
             let slot = from.slot(self.view, slot)?;
             let discriminator = match slot.node {
                 START => 0,
-                node => measure.kept(self.comparator, self.key_of(node)),
+                node => measure.kept(self.comparator, self.key_of(node), from.kind),
             };
             let slot = Slot {
                 discriminator,

@@ -24,14 +24,15 @@
     reason = "words are packed of halves"
 )]
 
-use crate::memtable::directory::discriminator::Shares;
 use std::borrow::Borrow;
 
 use crate::comparator::KeyComparator;
 use crate::key::Target;
 use crate::memtable::arena::arena::{SubChunk, View};
 use crate::memtable::arena::layout::LINE_UNITS;
-use crate::memtable::directory::discriminator::{Measure, WORD, begins, gathered, kept};
+use crate::memtable::directory::discriminator::{
+    Kind, Measure, Shares, WORD, begins, gathered, kept,
+};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a leaf, and of either half of an inner page.
@@ -65,39 +66,7 @@ const MORE: usize = HEAD - 1;
 const LOCKED: u64 = 1 << 7;
 pub(crate) const COUNT: u64 = LOCKED - 1;
 
-/// The kind of a page, by what its slots name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Nodes of the list.
-    Leaf,
-    /// Pages of the level below.
-    Inner,
-}
-
 impl Kind {
-    /// The kind of the pages of a level; 0: leaves.
-    pub(super) fn at(level: u32) -> Kind {
-        if level == 0 { Kind::Leaf } else { Kind::Inner }
-    }
-
-    /// The least and the greatest word of a slot with this discriminator.
-    #[inline(always)]
-    pub(crate) fn words_with(self, discriminator: u64) -> (u64, u64) {
-        match self {
-            Kind::Leaf => (discriminator & !0xffff_ffff, discriminator | 0xffff_fffe),
-            Kind::Inner => (discriminator, discriminator),
-        }
-    }
-
-    /// How many bytes of a key a slot keeps.
-    #[inline(always)]
-    pub(super) fn bytes(self) -> usize {
-        match self {
-            Kind::Leaf => WORD / 2,
-            Kind::Inner => WORD,
-        }
-    }
-
     /// How many units a page takes.
     pub(super) fn units(self) -> u32 {
         match self {
@@ -105,6 +74,15 @@ impl Kind {
             Kind::Inner => 2 * WORDS as u32,
         }
     }
+}
+
+/// Whether a slot has a target's discriminator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Likeness {
+    /// It has: its key is probably the target's.
+    Equal,
+    /// It has another one, or that is unknown.
+    Other,
 }
 
 /// A page, whose words may be damaged.
@@ -289,7 +267,8 @@ impl<'a> Page<'a> {
     }
 
     /// The first slot whose node is not before the target, if discriminators alone prove it or,
-    /// where they are chosen, suggest it. `None` means one of these:
+    /// where they are chosen, suggest it; and whether its discriminator is the target's. `None` means
+    /// one of these:
     ///
     /// * the page was replaced, or the key may not begin with its bytes;
     /// * the slot is the first one of the page, or free with a next page;
@@ -302,7 +281,7 @@ impl<'a> Page<'a> {
         target: &Target<'_>,
         kind: Kind,
         ties: usize,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Likeness)> {
         let measure = self.load(MEASURE);
         let skip = skipped(measure);
         let discriminator = if measure & (REPLACED | CHOSEN | Shares::BOTH.0) == Shares::BOTH.0 {
@@ -316,14 +295,22 @@ impl<'a> Page<'a> {
         if slot == 0 || word == FREE && self.next() != 0 {
             return None;
         }
+        let likeness = if word <= last {
+            Likeness::Equal
+        } else {
+            Likeness::Other
+        };
         let is_tied = if ties == 0 {
             word <= last
         } else {
             self.word(slot + ties) <= last
         };
         match kind {
-            _ if !is_tied => Some(slot),
-            Kind::Inner => self.beside_fence(*view, comparator, target, slot),
+            _ if !is_tied => Some((slot, likeness)),
+            Kind::Inner => {
+                let slot = self.beside_fence(*view, comparator, target, slot)?;
+                Some((slot, likeness))
+            }
             Kind::Leaf => None,
         }
     }
@@ -364,31 +351,30 @@ impl<'a> Page<'a> {
         target: &Target<'_>,
         kind: Kind,
     ) -> Option<u64> {
-        let more = match kind {
-            Kind::Leaf => None,
-            Kind::Inner => self.more_bytes(&view),
-        };
         let measure = self.load(MEASURE);
         let (skip, is_chosen) = (skipped(measure), measure & CHOSEN != 0);
-        // A key that does not begin with the bytes of a leaf of chosen bytes, or differs from those
-        // of an inner page where that stores none, is led astray, and asked for again.
-        let is_open = measure & Shares::BOTH.0 != Shares::BOTH.0
-            && skip > 0
-            && !(kind == Kind::Leaf && is_chosen);
-        let begins_so = |at: usize, differ: u64| begins(differ, skip - at as u32) == 0;
-        let begins_at = |(at, word): (usize, u64)| {
-            at >= skip as usize || begins_so(at, comparator.image(target.key, at) ^ word)
-        };
-        if measure & REPLACED != 0
-            || is_open && !begins_so(0, target.image ^ self.load(FIRST_BYTES))
-            || is_open && skip as usize > WORD && more.is_none()
-        {
+        if measure & REPLACED != 0 {
             return None;
         }
-        if let Some(words) = more.filter(|_| is_open && skip as usize > WORD)
-            && !(WORD..).step_by(WORD).zip(words).all(begins_at)
-        {
-            return None;
+        // A key that does not begin with the bytes of a leaf of chosen bytes, or differs from those
+        // of an inner page where that stores none, is led astray, and asked for again.
+        let is_open = measure & Shares::BOTH.0 != Shares::BOTH.0 && skip > 0;
+        if is_open && !(kind == Kind::Leaf && is_chosen) {
+            if begins(target.image ^ self.load(FIRST_BYTES), skip) != 0 {
+                return None;
+            }
+            if skip as usize > WORD {
+                let more = match kind {
+                    Kind::Leaf => return None,
+                    Kind::Inner => self.more_bytes(&view)?,
+                };
+                for (at, word) in (WORD as u32..skip).step_by(WORD).zip(more) {
+                    let differ = comparator.image(target.key, at as usize) ^ word;
+                    if begins(differ, skip - at) != 0 {
+                        return None;
+                    }
+                }
+            }
         }
         if !is_chosen {
             return Some(kept(comparator, target.key, skip));
@@ -419,7 +405,11 @@ impl<'a> Page<'a> {
         let skip = skipped(measure);
         let differ = target.image ^ self.load(FIRST_BYTES);
         let begins = skip == 0 || skip as usize <= WORD && begins(differ, skip) == 0;
-        (measure & CHOSEN == 0 && begins).then(|| kept(comparator, target.key, skip))
+        // A closure might not be inlined.
+        if measure & CHOSEN != 0 || !begins {
+            return None;
+        }
+        Some(kept(comparator, target.key, skip))
     }
 
     /// Whether a discriminator belongs right before this slot of a leaf, and neither slot beside it

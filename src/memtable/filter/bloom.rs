@@ -240,21 +240,36 @@ impl<const HOLDS: usize> Filter<HOLDS> {
             // ORDERING: Relaxed: "no" only means that the parts are asked, with all checks.
             word.is_some_and(|word| word.load(Ordering::Relaxed) & probe.mask == probe.mask)
         };
-        !self.parts.is_likely_true_of_one(has_bits) && self.misses_everywhere(*view, probe)
+        if self.parts.is_likely_true_of_one(has_bits) {
+            return false;
+        }
+        let Some(newest) = self.parts.verified_newest(Self::salt(view.secret)) else {
+            return false;
+        };
+        self.lacks_bit(view, &probe, newest)
+            && (newest.number == 0 || self.misses_before(*view, probe, newest))
     }
 
-    /// Whether each part lacks a bit, in a line that verifies. It takes a copy of the view, so that
-    /// callers keep theirs in registers.
-    #[inline(never)]
-    fn misses_everywhere(&self, view: View<'_>, probe: Probe) -> bool {
-        let salt = Self::salt(view.secret);
-        self.parts.is_true_of_all(salt, |Part { number, lines }| {
-            // A reader that knows of an entry reads after its publication; see `add`.
-            match probe.line(lines).read(&view) {
-                Some(words) => words[probe.place] & probe.mask != probe.mask,
-                None => self.parts.are_unused(salt, number, group_of(probe.hash)),
+    /// Whether a part lacks a bit, in a line that verifies.
+    #[inline(always)]
+    fn lacks_bit(&self, view: &View<'_>, probe: &Probe, Part { number, lines }: Part) -> bool {
+        // A reader that knows of an entry reads after its publication; see `add`.
+        match probe.line(lines).read(view) {
+            Some(words) => words[probe.place] & probe.mask != probe.mask,
+            None => {
+                let salt = Self::salt(view.secret);
+                self.parts.are_unused(salt, number, group_of(probe.hash))
             }
-        })
+        }
+    }
+
+    /// Whether each part before this one lacks a bit. It takes a copy of the view, so that callers
+    /// keep theirs in registers.
+    #[inline(never)]
+    fn misses_before(&self, view: View<'_>, probe: Probe, part: Part) -> bool {
+        let salt = Self::salt(view.secret);
+        self.parts
+            .is_true_of_older(salt, part, |part| self.lacks_bit(&view, &probe, part))
     }
 }
 

@@ -293,15 +293,24 @@ impl Parts {
         }
     }
 
-    /// Whether `ask` is true of every part, the newest one first. `false` if a name does not
-    /// verify, or if there is no part (PARTS-2).
+    /// The newest part, for a reader. `None` if there is none, or if its name does not verify
+    /// (PARTS-2).
     #[inline(always)]
-    pub(crate) fn is_true_of_all(&self, salt: Salt, ask: impl Fn(Part) -> bool) -> bool {
+    pub(crate) fn verified_newest(&self, salt: Salt) -> Option<Part> {
         let (name, mismatch) = self.control.get_with_mismatch(salt, NEWEST);
-        let Some(newest) = Part::named(name).filter(|_| mismatch == 0) else {
-            return false;
-        };
-        (0..=newest.number).rev().all(|number| {
+        Part::named(name).filter(|_| mismatch == 0)
+    }
+
+    /// Whether `ask` is true of every part before this one, the last one first. `false` if a name
+    /// does not verify (PARTS-2).
+    #[inline(always)]
+    pub(crate) fn is_true_of_older(
+        &self,
+        salt: Salt,
+        part: Part,
+        ask: impl Fn(Part) -> bool,
+    ) -> bool {
+        (0..part.number).rev().all(|number| {
             let name = NAME + number % PARTS_MAX;
             let (name, mismatch) = self.control.get_with_mismatch(salt, name);
             mismatch == 0 && Part::named(name).is_some_and(&ask)

@@ -507,8 +507,10 @@ fn get_asked<'t>(
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let search = core.point_search()?;
     if core.filters.has_filters() && core.filters.lacks(&search.view, key) {
-        let cover = core.covering(Question::new(key, snapshot))?;
-        get_found(core, key, cover, None)
+        match core.covering(Question::new(key, snapshot))? {
+            None => Ok(Lookup::NotFound),
+            cover => get_found(core, key, cover, None),
+        }
     } else if core.tombstones.may_be_any(&core.arena) {
         get_covered(core, key, snapshot)
     } else {

@@ -63,7 +63,12 @@ impl<'a> Search<'a> {
     /// The node after `at` on level 0, open.
     #[inline(always)]
     pub(crate) fn node_after(&self, at: u32) -> Option<Ahead<'a>> {
-        let (next, ends) = self.view.try_link_with_ends(at, 0)?;
+        self.node_of_link(at, self.view.try_link_with_ends(at, 0)?)
+    }
+
+    /// The node that the level-0 link of `at` names, open.
+    #[inline(always)]
+    pub(crate) fn node_of_link(&self, at: u32, (next, ends): (u32, EndKeys)) -> Option<Ahead<'a>> {
         if next == self.sentinel {
             return Some(Ahead {
                 at,

@@ -16,6 +16,7 @@ use crate::integrity::options::SeekChecks;
 use crate::key::Target;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::directory::lookup::Hint;
+use crate::memtable::directory::page::Likeness;
 use crate::memtable::skiplist::bracket::{Bracket, Gap};
 use crate::memtable::skiplist::near::{GUESS_HOPS, HINT_HOPS};
 use crate::memtable::skiplist::search::Search;
@@ -53,6 +54,7 @@ impl<'a> Search<'a> {
     ///   node = hint.before's level-0 link         the link's tag and node's header check match
     ///   if node is a version of the key, and its links prove that it is the first one (SEARCH-3):
     ///       return node                           once its key digest verifies
+    ///   if the directory names another node that is probably the answer: ask the same of it
     ///   while node is before the target: hop to the next one, and ask the same of it
     ///   [pred | succ] = where the hops end        each of the three certifies the bracket (SEARCH-1)
     ///                or a walk down the towers
@@ -81,7 +83,14 @@ impl<'a> Search<'a> {
     /// no use, or the search met anything unusual.
     #[inline(always)]
     fn newest_near(&self, hint: &Hint, target: &Target<'_>) -> Option<Newest<'a>> {
-        let ahead = self.node_after_hint(hint)?;
+        let (at, link) = self.link_after_hint(hint)?;
+        if link.0 != hint.after
+            && hint.likeness == Likeness::Equal
+            && let Some(entry) = self.proved_by_back_link(hint.after, target)
+        {
+            return Some(Newest::Version(entry));
+        }
+        let ahead = self.node_of_link(at, link)?;
         if let Some(entry) = self.proved_first(&ahead, target) {
             return Some(Newest::Version(entry));
         }

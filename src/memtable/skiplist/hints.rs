@@ -24,6 +24,7 @@ impl<'a> Search<'a> {
             view: &self.view,
             comparator: self.comparator,
             root: self.skiplist.directory,
+            sentinel: self.sentinel,
         }
     }
 

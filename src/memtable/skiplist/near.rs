@@ -27,11 +27,36 @@ impl<'a> Search<'a> {
     /// The node after the one at which a hint starts.
     #[inline(always)]
     pub(crate) fn node_after_hint(&self, hint: &Hint) -> Option<Ahead<'a>> {
-        self.node_after(if hint.before == 0 {
+        let (at, link) = self.link_after_hint(hint)?;
+        self.node_of_link(at, link)
+    }
+
+    /// The node at which a hint starts, and its level-0 link.
+    #[inline(always)]
+    pub(super) fn link_after_hint(&self, hint: &Hint) -> Option<(u32, (u32, EndKeys))> {
+        let at = if hint.before == 0 {
             self.sentinel
         } else {
             hint.before
-        })
+        };
+        Some((at, self.view.try_link_with_ends(at, 0)?))
+    }
+
+    /// The entry of a node, if it is the first one at or after a position, and the link to it from
+    /// the node that its back link names proves it (SEARCH-3). Takes values, so that its callers
+    /// keep them in registers.
+    #[inline(never)]
+    pub(super) fn proved_by_back_link(self, at: u32, target: &Target<'_>) -> Option<Verified<'a>> {
+        let (node, back) = self.view.try_open_with_back(at)?;
+        let (next, ends) = self.view.try_link_with_ends(back, 0)?;
+        let ahead = Ahead {
+            at: back,
+            ends,
+            next,
+            node: Some(node),
+            back,
+        };
+        self.proved_first(&ahead, target).filter(|_| next == at)
     }
 
     /// The first entry at or after a position, if its link alone proves it (SEARCH-3). `None` if

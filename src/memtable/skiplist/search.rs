@@ -18,7 +18,7 @@
 //!   has the position's key, its link says that the node before it has another key (LINKS-3), and
 //!   its back link confirms that link. Only a version of the same key could come before the entry:
 //!   it would be the node before it, or between the two. It does not matter how the search came to
-//!   the node before: by a hint, or by hops from one.
+//!   the node before: by a hint, by hops from one, or by the entry's own back link.
 //!
 //! Any thread; lock-free. Expected O(log n) steps, without a bound.
 

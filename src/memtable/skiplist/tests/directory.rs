@@ -400,6 +400,37 @@ fn a_hop_past_the_newest_version_finds_no_older_one() {
     table.finds(&table.entries(), "after the damage");
 }
 
+/// The back link of an older version goes back to the entry before the newest version: no search takes
+/// the older version for an answer. Red for `back_link_proves_alone`.
+#[test]
+fn a_back_link_that_went_back_proves_no_older_version() {
+    let (table, mut inserter) = (Table::new(), Inserter::default());
+    let keys: Vec<Vec<u8>> = (0..30).map(user_key).collect();
+    for sequence in [1, 2] {
+        for key in &keys {
+            table.put(&mut inserter, key, sequence);
+        }
+    }
+    let (search, mut before) = (table.search(), table.search().sentinel);
+    for key in &keys {
+        let target = Target::new(&BYTEWISE, key, SequenceNumber::MAX);
+        let newest = search.next(before).unwrap().unwrap().offset();
+        let older = search.next(newest).unwrap().unwrap().offset();
+        assert!(search.proved_by_back_link(newest, &target).is_some());
+        assert!(search.proved_by_back_link(older, &target).is_none());
+        search.view.set_back(older, before);
+        assert!(search.proved_by_back_link(older, &target).is_none());
+        let found = search.first_at_or_after(&target).unwrap().unwrap();
+        assert_eq!(found.offset(), newest);
+        search.view.set_back(older, newest);
+        before = older;
+    }
+}
+
+fn user_key(n: u64) -> Vec<u8> {
+    format!("user-{n:08}").into_bytes()
+}
+
 /// Flips every bit of every page and of the root word: no answer changes, also after more entries.
 #[test]
 #[cfg_attr(

@@ -1,6 +1,7 @@
 //! Keys that tell little apart: searches take few steps, and pages take few bytes. Planted bugs:
-//! `copied_byte_ignored`, `end_has_bytes`, `misordered_page_believed`, `named_by_a_guess`,
-//! `pages_asked_at_each_name`, `replaced_without_end`, `reversed_beginnings`.
+//! `appended_key_begins_so`, `copied_byte_ignored`, `end_has_bytes`, `every_node_is_last`,
+//! `misordered_page_believed`, `named_by_a_guess`, `pages_asked_at_each_name`,
+//! `replaced_without_end`, `reversed_beginnings`.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
