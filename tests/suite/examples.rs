@@ -768,6 +768,7 @@ fn examples_have_help_with_their_exit_codes() {
         "leveled",
         "db_bench",
         "fault_campaign",
+        "under_fire",
         "sst_info",
         "memtable_to_sst",
     ] {
