@@ -494,11 +494,11 @@ mod weight {
     pub(crate) const PAGES_MAX: u64 = 10_230;
 
     /// Most files of the suite, of its support, and of the campaign's damage.
-    pub(crate) const TESTS_MAX: u64 = 56;
+    pub(crate) const TESTS_MAX: u64 = 59;
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/`
     /// together.
-    pub(crate) const PROGRAMS_MAX: u64 = 60;
+    pub(crate) const PROGRAMS_MAX: u64 = 68;
 
     /// Most lines of the list of public items.
     pub(crate) const PUBLIC_MAX: u64 = 630;
