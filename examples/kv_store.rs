@@ -20,8 +20,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use clap::Parser;
-use paranoid_memtable::WriteBatch;
 use paranoid_memtable::scan::KeyRange;
+use paranoid_memtable::{MemTableOptions, WriteBatch};
 use paranoid_set::{Durability, MergedEntry, View};
 
 #[path = "shared/arguments.rs"]
@@ -89,7 +89,10 @@ fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     } else {
         Durability::Synced
     };
-    let open = || Store::open(directory, arguments.write_buffer, durability);
+    let open = || {
+        let table = MemTableOptions::builder().write_buffer_size(arguments.write_buffer);
+        Store::open(directory, &table.build()?, durability)
+    };
     let done = match arguments.line.join(" ").as_str() {
         "" => demonstrate(&open).map(|()| ExitCode::SUCCESS),
         "serve" => serve(&open()?, arguments.threads).map(|()| ExitCode::SUCCESS),

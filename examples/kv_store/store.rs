@@ -62,7 +62,7 @@ struct Files {
 /// A durable, ordered map from keys to values and counters.
 pub(crate) struct Store {
     directory: Directory,
-    write_buffer: u64,
+    table: MemTableOptions,
     durability: Durability,
     engine: RwLock<Engine>,
     // Dropped last.
@@ -80,9 +80,13 @@ enum Engine {
 }
 
 impl Store {
-    /// Opens the store of a directory, or makes one. With `Durability::Synced` an acknowledged
+    /// Opens the store of a directory, or makes one, with tables of these options. With `Durability::Synced` an acknowledged
     /// write survives a crash of the machine; with `Buffered` it survives the end of the process.
-    pub(crate) fn open(path: &Path, write_buffer: u64, durability: Durability) -> Result<Store> {
+    pub(crate) fn open(
+        path: &Path,
+        table: &MemTableOptions,
+        durability: Durability,
+    ) -> Result<Store> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(io_error("create", path))?;
             Directory::new(
@@ -102,10 +106,10 @@ impl Store {
         lock.try_lock()
             .map_err(|error| io_error("lock", &lock_path)(error.into()))?;
         let directory = Directory::new(path);
-        let engine = RwLock::new(Engine::open(&directory, write_buffer)?);
+        let engine = RwLock::new(Engine::open(&directory, table)?);
         Ok(Store {
             directory,
-            write_buffer,
+            table: table.clone(),
             durability,
             engine,
             _lock: lock,
@@ -148,7 +152,7 @@ impl Store {
                 error,
             };
         }
-        *engine = Engine::open(&self.directory, self.write_buffer)?;
+        *engine = Engine::open(&self.directory, &self.table)?;
         Ok(())
     }
 
@@ -198,7 +202,7 @@ fn lock_of(directory: &Path) -> PathBuf {
 
 impl Engine {
     /// Opens the set over the files of the directory.
-    fn open(directory: &Directory, write_buffer: u64) -> Result<Engine> {
+    fn open(directory: &Directory, table: &MemTableOptions) -> Result<Engine> {
         let path = &*directory.path;
         let manifest = Manifest::open(directory, &lock_of(path))?;
         let last_sequence = manifest.last_sequence;
@@ -215,7 +219,7 @@ impl Engine {
         let base = Base::new(open(&manifest.flushed)?, open(&manifest.level)?)?;
         let mut files = Files {
             directory: directory.clone(),
-            file_bytes: write_buffer / 4,
+            file_bytes: table.write_buffer_size() / 4,
             last: 0,
             manifest,
             has_doubt: false,
@@ -223,11 +227,7 @@ impl Engine {
         files.last = files.remove_unnamed()?;
         let (journal, recovery) = FileJournal::open(path, last_sequence)?;
         let options = SetOptions::builder()
-            .table(
-                MemTableOptions::builder()
-                    .write_buffer_size(write_buffer)
-                    .build()?,
-            )
+            .table(table.clone())
             .last_sequence(last_sequence)
             .first_table(journal.next_table())
             .journal(Arc::new(journal))

@@ -8,7 +8,7 @@ use paranoid_memtable::fault::FaultInjector;
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;
 
-use damage::model::{Accelerators, Model, Shape, Size};
+use damage::model::{Accelerators, Keys, Model, Shape, Size};
 use damage::plan::{Kind, Map, Rng};
 use damage::{Case, Frozen, History, run_case};
 
@@ -30,6 +30,7 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
             DuplicatePolicy::Reject
         },
         accelerators,
+        keys: Keys::Numbered,
         entries: if seed >> 4 == 5 { 5 } else { 32 },
         size: Size::SMALL,
         seed: u64::from(seed),

@@ -181,7 +181,8 @@ fn replay_makes_a_sample_of_its_own() {
 }
 
 /// The examples that `cargo test` builds.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
+    "under_fire",
     "ingest",
     "replay_trace",
     "stress",

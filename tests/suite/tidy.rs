@@ -479,7 +479,7 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
-        ("src/", 21_520, 182),
+        ("src/", 22_710, 191),
         ("set/src/", 6_920, 45),
         ("sst/src/", 4_540, 30),
     ];
@@ -488,17 +488,17 @@ mod weight {
     pub(crate) const WORDS_MAX: u64 = 10_720;
 
     /// Most words of SAFETY.md.
-    pub(crate) const SAFETY_WORDS_MAX: u64 = 4_310;
+    pub(crate) const SAFETY_WORDS_MAX: u64 = 4_550;
 
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
-    pub(crate) const PAGES_MAX: u64 = 10_230;
+    pub(crate) const PAGES_MAX: u64 = 11_100;
 
     /// Most files of the suite, of its support, and of the campaign's damage.
-    pub(crate) const TESTS_MAX: u64 = 58;
+    pub(crate) const TESTS_MAX: u64 = 63;
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/`
     /// together.
-    pub(crate) const PROGRAMS_MAX: u64 = 60;
+    pub(crate) const PROGRAMS_MAX: u64 = 68;
 
     /// Most lines of the list of public items.
     pub(crate) const PUBLIC_MAX: u64 = 630;

@@ -9,12 +9,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::damage::census::Census;
 use crate::damage::plan::{Area, Kind, Rng};
 use crate::damage::stretch::Outcome;
 use crate::damage::trial::Verdict;
 use crate::notes::Notes;
 use crate::output::{Unwritten, complain, print};
-use crate::{Mode, Options, Stage, stages};
+use crate::{Mode, Only, Options, Stage, census, stages};
 
 /// A result whose error may have any cause.
 pub(crate) type Anything<T> = Result<T, Box<dyn std::error::Error>>;
@@ -36,6 +37,13 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) -> Anything<()> {
     }
     let stages = stages(options)?;
     let mut out = std::io::stdout().lock();
+    // Notes of millions of faults leave out counts that are not printed.
+    let text = |mut line: Line| {
+        if !options.only.counts_answers() {
+            line.census = Census::default();
+        }
+        line.encode()
+    };
     let mut next = from;
     while next < to {
         let (stage, number) = (stage_of(&stages, next), next);
@@ -47,7 +55,7 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) -> Anything<()> {
                     None => Line::failed(number, "panic"),
                 };
                 // The campaign ends a worker that sends no report.
-                let _ = writeln!(out, "{}", line.encode()).and_then(|()| out.flush());
+                let _ = writeln!(out, "{}", text(line)).and_then(|()| out.flush());
             };
             stage.run_stretches(number..end, report)?;
             next = end;
@@ -59,7 +67,7 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) -> Anything<()> {
             Ok(Err(error)) => Line::failed(number, &error.to_string()),
             Err(_) => Line::failed(number, "panic"),
         };
-        if writeln!(out, "{}", line.encode())
+        if writeln!(out, "{}", text(line))
             .and_then(|()| out.flush())
             .is_err()
         {
@@ -79,11 +87,16 @@ pub(crate) fn campaign(options: &Options) -> Anything<Report> {
     }
     let bits = stages
         .iter()
-        .filter(|stage| !matches!(stage.mode, Mode::Random | Mode::Stretches))
+        .filter(|stage| {
+            matches!(
+                stage.mode,
+                Mode::EveryBit | Mode::EveryAcceleratorBit | Mode::SomeBits | Mode::SetBits
+            )
+        })
         .map(|stage| stage.count)
         .sum::<u64>();
     complain(format_args!(
-        "{bits} bits in turn, {} random faults, {} workers",
+        "{bits} bits in turn, {} other faults, {} workers",
         total - bits,
         options.workers
     ));
@@ -255,6 +268,7 @@ pub(crate) struct Line {
     beyond: usize,
     /// Keys before a damaged entry that returned `Corruption`.
     fronts: usize,
+    census: Census,
     text: String,
 }
 
@@ -282,6 +296,7 @@ impl Line {
             keys: verdict.answering.len(),
             beyond: verdict.beyond.len(),
             fronts: verdict.fronts.len(),
+            census: verdict.census,
             text,
         }
     }
@@ -306,6 +321,7 @@ impl Line {
             keys: 0,
             beyond: 0,
             fronts: 0,
+            census: Census::default(),
             text,
         }
     }
@@ -322,15 +338,16 @@ impl Line {
             keys,
             beyond,
             fronts,
+            census,
             text,
             ..
         } = self;
-        let text = text.escape_default();
-        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{text}")
+        let (census, text) = (census.encode(), text.escape_default());
+        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{census}\t{text}")
     }
 
     pub(crate) fn decode(text: &str) -> Option<Line> {
-        let mut fields = text.splitn(8, '\t');
+        let mut fields = text.splitn(9, '\t');
         Some(Line {
             number: fields.next()?.parse().ok()?,
             area: fields.next()?.into(),
@@ -339,19 +356,22 @@ impl Line {
             keys: fields.next()?.parse().ok()?,
             beyond: fields.next()?.parse().ok()?,
             fronts: fields.next()?.parse().ok()?,
+            census: Census::decode(fields.next()?)?,
             text: fields.next()?.into(),
         })
     }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+pub(crate) struct Tally {
     classes: [u64; 6],
     spread: u64,
     /// Faults after which a key before a damaged entry returned `Corruption` too.
     fronts: u64,
     /// The largest number of keys that returned an error after one fault.
     keys_most: usize,
+    /// The answers of all calls.
+    pub(crate) census: Census,
 }
 
 impl Tally {
@@ -360,6 +380,11 @@ impl Tally {
         self.spread += u64::from(line.beyond > 0);
         self.fronts += u64::from(line.fronts > 0);
         self.keys_most = self.keys_most.max(line.keys);
+        self.census.add(&line.census);
+    }
+
+    pub(crate) fn faults(&self) -> u64 {
+        self.classes.iter().sum()
     }
 }
 
@@ -414,7 +439,7 @@ impl Report {
                 report.fewer.push((range, stage.shape.protection));
                 continue;
             }
-            let counts = stage.shape.entries == report.entries || options.stretches;
+            let counts = stage.shape.entries == report.entries || options.only != Only::Usual;
             for (area, pieces) in stage.map.areas.iter().filter(|_| counts) {
                 let bytes = report.bytes.entry(area.name()).or_default();
                 *bytes = stage.map.bytes(pieces).max(*bytes);
@@ -500,6 +525,13 @@ impl Report {
         }
     }
 
+    /// The same for a campaign that counts the answers of each call.
+    fn counted(&self) -> String {
+        let [_, _, wrong, crash, hang, _] = self.all.classes;
+        let corruption = self.all.census.corruption();
+        format!("wrong {wrong} corruption {corruption} crash {crash} hang {hang}")
+    }
+
     fn summary(&self) -> String {
         let [_, _, silent, crash, hang, _] = self.all.classes;
         let total: u64 = self.all.classes.iter().sum();
@@ -519,6 +551,11 @@ impl Report {
     }
 
     pub(crate) fn print(&self, options: &Options) -> Result<(), Unwritten> {
+        if options.only.counts_answers() {
+            census::print_table(&self.areas, &self.all, self.all.spread)?;
+            self.print_failures()?;
+            return print(format_args!("{}\n", self.counted()));
+        }
         print(format_args!(
             "protection {}, checksum_on_seek {:?}, order checks {}, filters and index {:?}, seed {}; bytes of the {}-entry table\n",
             options.protection,
@@ -554,6 +591,11 @@ impl Report {
         if options.protection < 8 {
             self.print_rates(options.protection)?;
         }
+        self.print_failures()?;
+        print(format_args!("{}\n", self.summary()))
+    }
+
+    fn print_failures(&self) -> Result<(), Unwritten> {
         for example in &self.examples {
             print(format_args!("  {example}\n"))?;
         }
@@ -563,7 +605,7 @@ impl Report {
                 self.controls_failed
             ))?;
         }
-        print(format_args!("{}\n", self.summary()))
+        Ok(())
     }
 
     /// Wrong answers after two faults at once, if there are any.

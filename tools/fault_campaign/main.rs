@@ -19,6 +19,10 @@
 mod arguments;
 mod notes;
 mod driver;
+mod bits;
+mod census;
+mod crowd;
+mod set_bits;
 #[path = "../../examples/shared/output.rs"]
 mod output;
 mod stretches;
@@ -36,7 +40,7 @@ use paranoid_memtable::fault::FaultInjector;
 use paranoid_memtable::{DuplicatePolicy, Error};
 
 use arguments::arguments;
-use damage::model::{Accelerators, Model, Shape, Size};
+use damage::model::{Accelerators, Keys, Model, Shape, Size};
 use damage::plan::{Area, Kind, Map, Rng};
 use damage::stretch::{Outcome, each_stretch};
 use damage::trial::Verdict;
@@ -96,6 +100,18 @@ struct Arguments {
     /// tables of 64 KiB to 64 MiB with filters
     #[arg(long)]
     stretches: bool,
+    /// Only single bits: every bit of small and full tables of many shapes is flipped in turn, and
+    /// the answers of each call are counted
+    #[arg(long, conflicts_with = "stretches")]
+    bits: bool,
+    /// With `--bits`: one of so many bits, chosen by the seed; 1, with --short 100
+    #[arg(long, requires = "bits", value_parser = clap::value_parser!(u64).range(1..=FAULTS_MAX))]
+    sample: Option<u64>,
+    /// Only tables of which six bits flip before two readers and two writers use them at once: so
+    /// many tables
+    #[arg(long, value_name = "TABLES", conflicts_with_all = ["stretches", "bits"],
+        value_parser = clap::value_parser!(u64).range(1..=FAULTS_MAX))]
+    crowds: Option<u64>,
     /// Random faults in total; 1500000, with --short 10000, with --stretches 300000
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=FAULTS_MAX))]
     faults: Option<u64>,
@@ -133,11 +149,33 @@ impl Which {
     }
 }
 
+/// The stages that are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Only {
+    /// All but single bits and crowds.
+    Usual,
+    Stretches,
+    /// Every bit of many tables, or one of so many.
+    Bits {
+        sample: u64,
+    },
+    /// So many tables under several threads.
+    Crowds {
+        tables: u64,
+    },
+}
+
+impl Only {
+    /// Whether the answers of each call are counted and printed.
+    fn counts_answers(self) -> bool {
+        matches!(self, Only::Bits { .. } | Only::Crowds { .. })
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Options {
     short: bool,
-    /// Whether only stretches are tried.
-    stretches: bool,
+    only: Only,
     protection: u8,
     on_seek: Vec<bool>,
     order_checks: bool,
@@ -166,7 +204,16 @@ impl Options {
         };
         Options {
             short: given.short,
-            stretches: given.stretches,
+            only: match (given.stretches, given.bits, given.crowds) {
+                (true, ..) => Only::Stretches,
+                (_, true, _) => Only::Bits {
+                    sample: given
+                        .sample
+                        .unwrap_or(if given.short { bits::SHORT } else { 1 }),
+                },
+                (.., Some(tables)) => Only::Crowds { tables },
+                (false, false, None) => Only::Usual,
+            },
             protection: given.protection,
             on_seek: if given.protection == 0 {
                 Which::Off
@@ -215,6 +262,9 @@ impl Options {
 //   stretches:            8 to 4096 bytes at once, in tables of 64 KiB to 64 MiB with filters
 //   fewer bytes:          some random faults of tables with 0, 1, 2 and 4 protection bytes: no crash, no hang
 //   top up:               the small table once more, for regions and kinds that have had too few random faults
+//
+//   --bits:               every bit of tables of many shapes
+//   --crowds:             six bits of a table, then two readers and two writers at once
 // ```
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,8 +272,14 @@ enum Mode {
     EveryBit,
     /// Every bit of filters and index.
     EveryAcceleratorBit,
+    /// One bit of each run of `Plan::count` bits.
+    SomeBits,
     Random,
     Stretches,
+    /// The same of a set's tables.
+    SetBits,
+    /// Several bits, then several threads.
+    Crowd,
 }
 
 /// Whether tables have filters and an index.
@@ -256,12 +312,30 @@ struct Stage {
 struct Plan {
     mode: Mode,
     accelerators: Accelerators,
+    keys: Keys,
     entries: usize,
     size: Size,
     duplicates: DuplicatePolicy,
     protection: u8,
     order_checks: bool,
     count: u64,
+}
+
+impl Plan {
+    /// A table of the smallest size without filters and directory.
+    fn small(options: &Options, mode: Mode) -> Plan {
+        Plan {
+            mode,
+            accelerators: Accelerators::Nothing,
+            keys: Keys::Numbered,
+            entries: options.small(),
+            size: Size::SMALL,
+            duplicates: DuplicatePolicy::Reject,
+            protection: options.protection,
+            order_checks: options.order_checks,
+            count: 0,
+        }
+    }
 }
 
 /// The circumstances of a plan.
@@ -276,17 +350,18 @@ const YOUNG: usize = 5;
 
 /// Every stage of the campaign.
 fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
-    let mut stages = if options.stretches {
-        Vec::new()
-    } else {
-        all_but_stretches(options)?
+    let (mut stages, plans) = match options.only {
+        Only::Usual => (all_but_stretches(options)?, stretches::plans(options)),
+        Only::Stretches => (Vec::new(), stretches::plans(options)),
+        Only::Bits { .. } => (bits::stages(options)?, Vec::new()),
+        Only::Crowds { tables } => (crowd::stages(options, tables)?, Vec::new()),
     };
     let mut first = 0;
     for stage in &mut stages {
         stage.first = first;
         first += stage.count;
     }
-    for (plan, setting) in stretches::plans(options) {
+    for (plan, setting) in plans {
         // A worker makes only the tables that it damages.
         let after = first + plan.count;
         if options
@@ -340,14 +415,10 @@ fn all_but_stretches(options: &Options) -> Result<Vec<Stage>, Error> {
 fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
     let small = options.small();
     let plan = |mode, accelerators, entries, count| Plan {
-        mode,
         accelerators,
         entries,
-        size: Size::SMALL,
-        duplicates: DuplicatePolicy::Reject,
-        protection: options.protection,
-        order_checks: options.order_checks,
         count,
+        ..Plan::small(options, mode)
     };
     let (replaced, checked) = (share / 10, share / 10);
     let some = [(YOUNG, share / 20), (200, share / 50), (1000, share / 500)];
@@ -396,14 +467,8 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
 /// Faults in tables with fewer protection bytes than the campaign.
 fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
     let small = Plan {
-        mode: Mode::Random,
-        accelerators: Accelerators::Nothing,
-        entries: options.small(),
-        size: Size::SMALL,
-        duplicates: DuplicatePolicy::Reject,
-        protection: options.protection,
-        order_checks: options.order_checks,
         count,
+        ..Plan::small(options, Mode::Random)
     };
     let widths = [0, 1, 2, 4]
         .into_iter()
@@ -439,14 +504,8 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
         Accelerators::Nothing
     };
     let plan = Plan {
-        mode: Mode::Random,
         accelerators,
-        entries: options.small(),
-        size: Size::SMALL,
-        duplicates: DuplicatePolicy::Reject,
-        protection: options.protection,
-        order_checks: options.order_checks,
-        count: 0,
+        ..Plan::small(options, Mode::Random)
     };
     let mut missing: BTreeMap<(Area, Kind), u64> = planned(options, stages)
         .into_iter()
@@ -527,11 +586,15 @@ impl Stage {
             order_checks: plan.order_checks,
             duplicates: plan.duplicates,
             accelerators: plan.accelerators,
+            keys: plan.keys,
             entries: plan.entries,
             size: plan.size,
             seed: options.seed,
         };
-        let model = Model::new(shape);
+        let model = match plan.mode {
+            Mode::SetBits => Model::new(shape).numbered(),
+            _ => Model::new(shape),
+        };
         let table = model.table()?;
         if frozen == Frozen::Before {
             table.freeze()?;
@@ -560,8 +623,15 @@ impl Stage {
         };
         let count = match plan.mode {
             Mode::Random => (plan.count / 2).max(least),
-            Mode::Stretches => plan.count,
+            Mode::Stretches | Mode::Crowd => plan.count,
             Mode::EveryBit | Mode::EveryAcceleratorBit => turns,
+            Mode::SomeBits => map.bits.div_ceil(plan.count),
+            Mode::SetBits => set_bits::bits(&model)? / plan.count,
+        };
+        let stride = if matches!(plan.mode, Mode::SomeBits | Mode::SetBits) {
+            (plan.count, 0)
+        } else {
+            stride
         };
         Ok(Stage {
             mode: plan.mode,
@@ -587,11 +657,24 @@ impl Stage {
         };
         match self.mode {
             Mode::Stretches => unreachable!("run by ranges"),
-            Mode::EveryBit | Mode::EveryAcceleratorBit => {
-                let bit = index * self.stride.0 + self.stride.1;
+            Mode::Crowd => crowd::run(&self.model, number, &mut rng),
+            Mode::SetBits => {
+                let bit = index * self.stride.0 + rng.next() % self.stride.0;
+                let (area, kind, verdict) = set_bits::run(&self.model, number, Some(bit))?;
+                Ok((area.unwrap_or(self.map.areas[0].0), kind, verdict))
+            }
+            Mode::EveryBit | Mode::EveryAcceleratorBit | Mode::SomeBits => {
+                let (distance, first) = self.stride;
+                let ahead = if self.mode == Mode::SomeBits {
+                    rng.next() % distance
+                } else {
+                    first
+                };
+                let bit = (index * distance + ahead).min(self.map.bits - 1);
                 run_case(&self.model, case, |injector, _| {
                     (self.map.flip_nth(injector, bit), Kind::Flip)
                 })
+                .map(|(area, kind, verdict)| (area, kind, verdict.of_bit((bit % 8) as u8)))
             }
             Mode::Random => {
                 let cells = self.map.cells.len() as u64;
@@ -626,6 +709,9 @@ impl Stage {
 
     /// The verdict on the undamaged table.
     fn control(&self) -> Result<Verdict, Error> {
+        if self.mode == Mode::SetBits {
+            return set_bits::run(&self.model, self.first, None).map(|(_, _, verdict)| verdict);
+        }
         let nothing = (self.map.areas[0].0, Kind::Flip);
         let history = if self.mode == Mode::Stretches {
             History::Forgotten

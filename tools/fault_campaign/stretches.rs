@@ -4,8 +4,8 @@
 use paranoid_memtable::DuplicatePolicy;
 
 use crate::damage::Frozen;
-use crate::damage::model::{Accelerators, Size};
-use crate::{Mode, Options, Plan, Setting};
+use crate::damage::model::{Accelerators, Keys, Size};
+use crate::{Mode, Only, Options, Plan, Setting};
 
 /// Number of stretches in the long form.
 pub(crate) const LONG: u64 = 300_000;
@@ -92,10 +92,10 @@ const SIZES: [(Size, u64); 9] = [
 
 /// All stretches. The short form has a tenth of the number of other random faults.
 pub(crate) fn plans(options: &Options) -> Vec<(Plan, Setting)> {
-    let count = match (options.stretches, options.short) {
-        (true, _) => options.faults,
-        (false, true) => options.faults / 10,
-        (false, false) => LONG,
+    let count = match (options.only, options.short) {
+        (Only::Stretches, _) => options.faults,
+        (_, true) => options.faults / 10,
+        (_, false) => LONG,
     };
     let parts: u64 = SIZES.iter().map(|(_, part)| part).sum();
     let kinds = [
@@ -110,6 +110,7 @@ pub(crate) fn plans(options: &Options) -> Vec<(Plan, Setting)> {
         let plan = |accelerators| Plan {
             mode: Mode::Stretches,
             accelerators,
+            keys: Keys::Numbered,
             entries: ENTRIES,
             size,
             duplicates: DuplicatePolicy::Reject,

@@ -18,6 +18,7 @@
     reason = "a test that cannot continue panics"
 )]
 
+pub mod census;
 pub mod plan;
 pub mod reads;
 pub mod trial;
@@ -206,7 +207,13 @@ fn of_frozen(
 
 fn of_mutable(mut trial: Trial<'_>, table: &MemTable, parked: Parked<'_>) -> Verdict {
     reads(&mut trial, table, parked);
-    let more = trial.writes(table);
+    let first = trial.model().newest() + 1;
+    let more = trial.writes(table, first);
+    after_writes(trial, table, more)
+}
+
+/// Reads everything once more after these writes, and ends the table's life.
+pub fn after_writes(trial: Trial<'_>, table: &MemTable, more: Vec<Row>) -> Verdict {
     let grown = trial.model().after(more);
     let rows: Vec<&Row> = grown.rows.iter().collect();
     let mut trial = trial.after(&grown);
@@ -288,6 +295,57 @@ pub mod model {
         };
     }
 
+    /// The keys of a table. All are in the order of their numbers.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Keys {
+        /// Numbers in decimal, some with a tail; one to three versions each. Number 0 is empty.
+        Numbered,
+        /// As `Numbered`, with twelve versions each.
+        Versions,
+        /// Bytes that share no beginning.
+        Binary,
+        /// Paths, whose neighbours differ in many places: pages of the directory choose bytes.
+        Paths,
+        /// Up to 8 KiB.
+        Long,
+    }
+
+    impl Keys {
+        pub fn name(self, number: usize) -> Vec<u8> {
+            match (self, number) {
+                (Keys::Binary, n) => {
+                    let rest = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12;
+                    ((n as u64) << 52 | rest).to_be_bytes().to_vec()
+                }
+                (Keys::Paths, n) => format!(
+                    "tenant-{:02}/a-folder-{}/objects/{}/part-{}.of-eight",
+                    n / 256,
+                    n / 64 % 4,
+                    n / 8 % 8,
+                    n % 8
+                )
+                .into_bytes(),
+                (Keys::Long, n) => {
+                    let tail = [0, 40, 140, 240, 1000, 4000, 8000][n % 7];
+                    [format!("key{n:05}").into_bytes(), vec![b'x'; tail]].concat()
+                }
+                (Keys::Numbered | Keys::Versions, 0) => Vec::new(),
+                (Keys::Numbered | Keys::Versions, n) if n.is_multiple_of(5) => {
+                    format!("key{n:05}-with-a-longer-tail").into_bytes()
+                }
+                (Keys::Numbered | Keys::Versions, n) => format!("key{n:05}").into_bytes(),
+            }
+        }
+
+        /// How many versions a key may have: one of these numbers, at random.
+        fn versions(self) -> [u8; 4] {
+            match self {
+                Keys::Versions => [12; 4],
+                _ => [1, 1, 2, 3],
+            }
+        }
+    }
+
     /// The options of the table of a trial.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Shape {
@@ -297,6 +355,7 @@ pub mod model {
         /// Under `Replace` a third of the entries are overwritten, some of them several times.
         pub duplicates: DuplicatePolicy,
         pub accelerators: Accelerators,
+        pub keys: Keys,
         pub entries: usize,
         pub size: Size,
         pub seed: u64,
@@ -311,6 +370,7 @@ pub mod model {
                 order_checks: false,
                 duplicates: DuplicatePolicy::Reject,
                 accelerators: Accelerators::Nothing,
+                keys: Keys::Numbered,
                 entries,
                 size: Size::SMALL,
                 seed,
@@ -362,20 +422,12 @@ pub mod model {
             .then(right.sequence.cmp(&left.sequence))
     }
 
-    fn key_name(number: usize) -> Vec<u8> {
-        match number {
-            0 => Vec::new(),
-            n if n.is_multiple_of(5) => format!("key{n:05}-with-a-longer-tail").into_bytes(),
-            n => format!("key{n:05}").into_bytes(),
-        }
-    }
-
     fn writes_of(shape: &Shape) -> Vec<Row> {
         let mut rng = Rng::new(shape.seed);
         let mut writes = Vec::new();
         let mut group = 0;
         while writes.len() < shape.entries {
-            let versions = [1, 1, 2, 3][rng.below(4)];
+            let versions = shape.keys.versions()[rng.below(4)];
             for version in 0..versions {
                 let kind = match rng.below(10) {
                     0 => Kind::DELETE,
@@ -392,7 +444,7 @@ pub mod model {
                 };
                 let value = (0..len).map(|_| rng.next() as u8).collect();
                 writes.push(Row {
-                    key: key_name(group * 2),
+                    key: shape.keys.name(group * 2),
                     sequence: 0,
                     kind,
                     value,
@@ -403,7 +455,7 @@ pub mod model {
         for _ in 0..3 + shape.entries / 100 {
             let start = rng.below(group);
             let end = start + 1 + rng.below(group / 6 + 2);
-            let (key, value) = (key_name(start * 2 + 1), key_name(end * 2 + 1));
+            let (key, value) = (shape.keys.name(start * 2 + 1), shape.keys.name(end * 2 + 1));
             writes.push(Row {
                 key,
                 sequence: 0,
@@ -470,7 +522,9 @@ pub mod model {
                 .filter(|row| row.kind != Kind::RANGE_DELETE)
                 .map(|row| row.key.clone());
             let groups = groups.collect::<BTreeSet<_>>().len();
-            let probes: Vec<Vec<u8>> = (0..2 * groups).map(key_name).collect();
+            let probes: Vec<Vec<u8>> = (0..2 * groups)
+                .map(|number| shape.keys.name(number))
+                .collect();
             let newest = writes.iter().map(|row| row.sequence).max().unwrap_or(0);
             Model::of(
                 shape,
@@ -512,6 +566,34 @@ pub mod model {
             let mut writes = self.writes.clone();
             writes.extend(more);
             Model::of(self.shape, writes, self.probes.clone(), snapshots)
+        }
+
+        /// The model with the sequence numbers of a set, which are 1, 2, 3 ..
+        #[must_use]
+        pub fn numbered(&self) -> Model {
+            let mut writes = self.writes.clone();
+            for (write, sequence) in writes.iter_mut().zip(1..) {
+                write.sequence = sequence;
+            }
+            let newest = writes.len() as u64;
+            Model::of(
+                self.shape,
+                writes,
+                self.probes.clone(),
+                vec![newest / 3, newest * 2 / 3, u64::MAX],
+            )
+        }
+
+        /// The model for readers beside writers: no snapshot sees what is written later.
+        #[must_use]
+        pub fn beside_writers(&self) -> Model {
+            let newest = self.newest();
+            Model::of(
+                self.shape,
+                self.writes.clone(),
+                self.probes.clone(),
+                vec![newest / 3, newest * 2 / 3, newest],
+            )
         }
 
         /// The largest sequence number.

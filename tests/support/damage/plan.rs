@@ -601,6 +601,9 @@ fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind
     }
 }
 
+/// Bytes of the longest damaged key that a read can prove to be another one.
+const PROVED_MAX: usize = 384;
+
 /// The effects that damage may have.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
@@ -710,7 +713,9 @@ impl Bounds {
             && harms.values().any(|harm| harm.own)
         {
             let row = harms.keys().copied().flatten().next();
-            bounds.only = row.map(|row| model.probe(&model.rows[row].key).into_iter().collect());
+            let key = row.map(|row| &model.rows[row].key);
+            let proved = key.filter(|key| key.len() <= PROVED_MAX);
+            bounds.only = proved.map(|key| model.probe(key).into_iter().collect());
         }
         bounds
     }

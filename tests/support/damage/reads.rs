@@ -12,6 +12,7 @@ use paranoid_memtable::{
     Writer,
 };
 
+use super::census::{Call, Near};
 use super::model::{Expected, Row};
 use super::trial::{Shown, Trial};
 
@@ -75,12 +76,15 @@ impl Trial<'_> {
         let mut buffer = Vec::new();
         for (snapshot, expected) in model.snapshots.iter().zip(&model.expected) {
             for (probe, want) in expected.iter().enumerate() {
-                let same = match table.get_into(&model.probes[probe], *snapshot, &mut buffer) {
-                    Err(error) => {
-                        self.refused(&error, "get_into");
-                        self.uncertain(probe, *snapshot);
-                        buffer.is_empty()
+                let got = table.get_into(&model.probes[probe], *snapshot, &mut buffer);
+                self.call(Call::get(self.near(probe)), |trial| {
+                    if let Err(error) = &got {
+                        trial.refused(error, "get_into");
+                        trial.uncertain(probe, *snapshot);
                     }
+                });
+                let same = match got {
+                    Err(_) => buffer.is_empty(),
                     Ok(Lookup::Value((sequence, _))) => {
                         matches!(want, Expected::Value(at, value) if *at == sequence && *value == buffer)
                     }
@@ -111,20 +115,22 @@ impl Trial<'_> {
                     .versions(key)
                     .iter()
                     .find(|row| row.sequence <= snapshot);
-                match (table.get_entry(key, snapshot), want) {
-                    (Err(error), _) => {
-                        self.refused(&error, "get_entry");
-                        self.uncertain(probe, snapshot);
+                self.call(Call::get(self.near(probe)), |trial| {
+                    match (table.get_entry(key, snapshot), want) {
+                        (Err(error), _) => {
+                            trial.refused(&error, "get_entry");
+                            trial.uncertain(probe, snapshot);
+                        }
+                        (Ok(Some(entry)), Some(row)) => {
+                            trial.shows(&entry, row, "get_entry");
+                            trial.kept(&entry, row);
+                        }
+                        (Ok(None), None) => {}
+                        (Ok(entry), _) => {
+                            trial.wrong(|| format!("get_entry {}: {entry:?}", key.escape_ascii()));
+                        }
                     }
-                    (Ok(Some(entry)), Some(row)) => {
-                        self.shows(&entry, row, "get_entry");
-                        self.kept(&entry, row);
-                    }
-                    (Ok(None), None) => {}
-                    (Ok(entry), _) => {
-                        self.wrong(|| format!("get_entry {}: {entry:?}", key.escape_ascii()));
-                    }
-                }
+                });
             }
         }
     }
@@ -162,26 +168,24 @@ impl Trial<'_> {
                 let mut versions = model.versions(&row.key).iter();
                 let want = versions.find(|row| row.sequence == sequence);
                 let found = table.get_entry(&row.key, sequence);
-                match (
-                    found.map(|entry| entry.filter(|entry| entry.sequence() == sequence)),
-                    want,
-                ) {
+                let found = found.map(|entry| entry.filter(|entry| entry.sequence() == sequence));
+                self.call(Call::get(self.near(probe)), |trial| match (found, want) {
                     (Err(error), _) => {
-                        self.refused(&error, "get_entry");
-                        self.uncertain(probe, sequence);
+                        trial.refused(&error, "get_entry");
+                        trial.uncertain(probe, sequence);
                     }
-                    (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, "get_entry"),
+                    (Ok(Some(entry)), Some(row)) => trial.shows(&entry, row, "get_entry"),
                     (Ok(None), None) => {}
-                    (Ok(entry), _) => self.wrong(|| {
+                    (Ok(entry), _) => trial.wrong(|| {
                         format!("get_entry {}@{sequence}: {entry:?}", row.key.escape_ascii())
                     }),
-                }
+                });
             }
         }
     }
 
     /// Reads many keys at each snapshot into one buffer, in descending order at the last one.
-    fn many(&mut self, table: &TableReader) {
+    pub fn many(&mut self, table: &TableReader) {
         let model = self.model();
         let mut results = Vec::new();
         for (snapshot, expected) in model.snapshots.iter().zip(&model.expected) {
@@ -221,13 +225,14 @@ impl Trial<'_> {
         });
         let mut source = table.source();
         for key in &model.probes {
-            match source.cover(table.comparator(), key, model.snapshots[1]) {
-                Err(error) => self.refused(&error, "cover"),
+            let found = source.cover(table.comparator(), key, model.snapshots[1]);
+            self.call(Call::Tombstones, |trial| match found {
+                Err(error) => trial.refused(&error, "cover"),
                 Ok(found)
                     if found.map(|cover| cover.sequence)
                         == model.cover(key, model.snapshots[1]) => {}
-                Ok(_) => self.wrong(|| format!("cover of {}", key.escape_ascii())),
-            }
+                Ok(_) => trial.wrong(|| format!("cover of {}", key.escape_ascii())),
+            });
         }
     }
 }
@@ -431,11 +436,11 @@ impl<'t> Means<'t> {
 }
 
 impl Trial<'_> {
-    /// Writes between the old entries and with newer versions. Returns the acknowledged writes, in
-    /// order.
-    pub fn writes(&mut self, table: &MemTable) -> Vec<Row> {
+    /// Writes between the old entries and with newer versions, from this sequence number on.
+    /// Returns the acknowledged writes, in order.
+    pub fn writes(&mut self, table: &MemTable, first: u64) -> Vec<Row> {
         let mut written = Vec::new();
-        let mut sequence = self.model().newest() + 1;
+        let mut sequence = first;
         let turn = self.turn() as usize;
         match Means::new(table, turn / 2) {
             Err(error) => self.refused(&error, "try_reserve"),
@@ -446,10 +451,12 @@ impl Trial<'_> {
                 {
                     let row = self.row(number + turn, probe, sequence);
                     sequence += 1;
-                    match means.write(&row) {
-                        Ok(_) => written.push(row),
-                        Err(error) => self.refused(&error, "a write"),
-                    }
+                    self.call(Call::put(self.near(probe)), |trial| {
+                        match means.write(&row) {
+                            Ok(_) => written.push(row),
+                            Err(error) => trial.refused(&error, "a write"),
+                        }
+                    });
                 }
                 self.range_delete(&mut means, sequence, &mut written);
             }
@@ -495,21 +502,29 @@ impl Trial<'_> {
                 value: b"again".to_vec(),
                 ..row.clone()
             };
-            match table.insert(row.sequence, row.kind, &row.key, &row.value) {
-                Err(Error::DuplicateEntry { .. }) if !replaces => {}
-                Ok(inserted) if replaces && inserted.displaced.is_some() => written.push(row),
-                Err(error) => self.refused(&error, "a second write"),
-                Ok(_) => {
-                    self.wrong(|| format!("a duplicate of {} is taken", row.key.escape_ascii()))
-                }
-            }
+            let near = model.probe(&row.key).map(|probe| self.near(probe));
+            let inserted = table.insert(row.sequence, row.kind, &row.key, &row.value);
+            self.call(
+                Call::put(near.unwrap_or(Near::Other)),
+                |trial| match inserted {
+                    Err(Error::DuplicateEntry { .. }) if !replaces => {}
+                    Ok(inserted) if replaces && inserted.displaced.is_some() => written.push(row),
+                    Err(error) => trial.refused(&error, "a second write"),
+                    Ok(_) => {
+                        trial.wrong(|| {
+                            format!("a duplicate of {} is taken", row.key.escape_ascii())
+                        });
+                    }
+                },
+            );
         }
     }
 
     fn range_delete(&mut self, means: &mut Means<'_>, sequence: u64, written: &mut Vec<Row>) {
         let probes = &self.model().probes;
-        let from = probes.len() / 2;
-        let to = (from + 3).min(probes.len() - 1);
+        let last = probes.len() - 1;
+        let from = (probes.len() / 2).min(last - 1);
+        let to = (from + 3).min(last);
         let (key, value) = (probes[from].clone(), probes[to].clone());
         let row = Row {
             key,
@@ -517,10 +532,10 @@ impl Trial<'_> {
             kind: Kind::RANGE_DELETE,
             value,
         };
-        match means.write(&row) {
+        self.call(Call::RangeDelete, |trial| match means.write(&row) {
             Ok(_) => written.push(row),
-            Err(error) => self.refused(&error, "delete_range"),
-        }
+            Err(error) => trial.refused(&error, "delete_range"),
+        });
     }
 
     /// Writes batches between the old entries and with newer versions. Each is written whole, or up
@@ -550,16 +565,16 @@ impl Trial<'_> {
                 2 => by_family(table, first, &batch),
                 _ => by_steps(table, first, &batch),
             };
-            let taken = match wrote {
+            let taken = self.call(Call::Batch, |trial| match wrote {
                 Ok(_) => rows.len(),
                 Err(error) => {
-                    self.refused(&error, "write_batch");
-                    let Error::BatchInterrupted { applied, .. } = error else {
-                        continue;
-                    };
-                    applied as usize
+                    trial.refused(&error, "write_batch");
+                    match error {
+                        Error::BatchInterrupted { applied, .. } => applied as usize,
+                        _ => 0,
+                    }
                 }
-            };
+            });
             written.extend(rows.into_iter().take(taken));
         }
     }

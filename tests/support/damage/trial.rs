@@ -17,6 +17,7 @@ use paranoid_memtable::{
     DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, TableReader, ValueRef,
 };
 
+use super::census::{Answer, Call, Census, Near};
 use super::model::{Expected, Model, Row, Size, seen};
 use super::plan::Bounds;
 use super::walk::{End, Walk};
@@ -41,6 +42,21 @@ pub struct Verdict {
     /// Keys before a damaged entry for which a read went past their last version and returned
     /// `Corruption`.
     pub fronts: BTreeSet<usize>,
+    /// The answers of all calls, by call.
+    pub census: Census,
+}
+
+impl Verdict {
+    /// Adds the results of another thread on the same table.
+    pub fn join(&mut self, other: Verdict) {
+        self.detected |= other.detected;
+        self.wrong = self.wrong.take().or(other.wrong);
+        self.endless = self.endless.take().or(other.endless);
+        self.answering.extend(other.answering);
+        self.beyond.extend(other.beyond);
+        self.fronts.extend(other.fronts);
+        self.census.add(&other.census);
+    }
 }
 
 /// A move of a cursor.
@@ -115,15 +131,23 @@ pub struct Trial<'m> {
     bounds: Bounds,
     /// Selects the patterns, windows and ways of writing to try.
     turn: u64,
+    /// Probes of the keys whose entries were damaged.
+    own: BTreeSet<usize>,
+    /// Number of errors so far.
+    refusals: u64,
     pub verdict: Verdict,
 }
 
 impl<'m> Trial<'m> {
     pub fn new(model: &'m Model, bounds: Bounds, turn: u64) -> Self {
+        let focus = bounds.focus.iter().map(|row| &model.rows[*row].key);
+        let keys = focus.chain(bounds.entries.iter().map(|(key, _)| key));
         Trial {
+            own: keys.filter_map(|key| model.probe(key)).collect(),
             model,
             bounds,
             turn,
+            refusals: 0,
             verdict: Verdict::default(),
         }
     }
@@ -134,6 +158,8 @@ impl<'m> Trial<'m> {
         let Trial {
             bounds,
             turn,
+            own,
+            refusals,
             verdict,
             ..
         } = self;
@@ -148,6 +174,8 @@ impl<'m> Trial<'m> {
             model,
             bounds,
             turn,
+            own,
+            refusals,
             verdict,
         }
     }
@@ -171,8 +199,32 @@ impl<'m> Trial<'m> {
     /// Records an error. Any error other than corruption is wrong.
     pub fn refused(&mut self, error: &Error, what: &str) {
         self.verdict.detected = true;
+        self.refusals += 1;
         if error.corruption().is_none() {
             self.wrong(|| format!("{what}: {error}"));
+        }
+    }
+
+    /// Makes a call and judges its answer, and counts the answer.
+    pub fn call<T>(&mut self, call: Call, judge: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.refusals;
+        let result = judge(self);
+        let answer = if self.refusals > before {
+            Answer::Corruption
+        } else {
+            Answer::Given
+        };
+        self.verdict.census.count(call, answer);
+        result
+    }
+
+    /// How near a key is to the damage.
+    pub fn near(&self, probe: usize) -> Near {
+        let distance = self.own.iter().map(|own| own.abs_diff(probe)).min();
+        match distance {
+            Some(0) => Near::Own,
+            Some(1 | 2) => Near::Beside,
+            _ => Near::Other,
         }
     }
 
@@ -221,9 +273,15 @@ impl<'m> Trial<'m> {
         got: Result<Lookup<ValueRef<'_>, Operands<'_>>, Error>,
         what: &str,
     ) {
-        if !self.compare(probe, want, got, what) {
-            self.uncertain(probe, snapshot);
-        }
+        let call = match what {
+            "multi_get" => Call::MultiGet,
+            _ => Call::get(self.near(probe)),
+        };
+        self.call(call, |trial| {
+            if !trial.compare(probe, want, got, what) {
+                trial.uncertain(probe, snapshot);
+            }
+        });
     }
 
     /// Records that a lookup of this probe returned `Corruption`.
@@ -470,14 +528,16 @@ impl<'m> Trial<'m> {
                         .is_lt()
                 };
                 let mut walk = Walk::between(rows, rows.partition_point(is_before), rows.len());
-                let mut moved = cursor.seek_version(&row.key, sequence);
-                for _ in 0..VERSION_STEPS {
-                    let what = format!("{what} walk from {}@{sequence}", row.key.escape_ascii());
-                    if !self.meet(&mut walk, End::Front, moved, &what) {
-                        break;
+                let what = format!("{what} walk from {}@{sequence}", row.key.escape_ascii());
+                self.call(Call::Scan, |trial| {
+                    let mut moved = cursor.seek_version(&row.key, sequence);
+                    for _ in 0..VERSION_STEPS {
+                        if !trial.meet(&mut walk, End::Front, moved, &what) {
+                            break;
+                        }
+                        moved = cursor.next();
                     }
-                    moved = cursor.next();
-                }
+                });
             }
         }
     }
@@ -489,13 +549,13 @@ impl<'m> Trial<'m> {
         moved: Result<Option<Entry<'_>>, Error>,
         row: Option<&Row>,
     ) {
-        match (moved, row) {
-            (Err(error), _) => self.refused(&error, what),
-            (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, what),
+        self.call(Call::Seek, |trial| match (moved, row) {
+            (Err(error), _) => trial.refused(&error, what),
+            (Ok(Some(entry)), Some(row)) => trial.shows(&entry, row, what),
             (Ok(None), None) => {}
             (Ok(entry), row) => {
-                let key = &self.model.probes[probe];
-                self.wrong(|| {
+                let key = &trial.model.probes[probe];
+                trial.wrong(|| {
                     format!(
                         "{what} {}: {entry:?}, not {:?}",
                         key.escape_ascii(),
@@ -503,7 +563,7 @@ impl<'m> Trial<'m> {
                     )
                 });
             }
-        }
+        });
     }
 }
 
@@ -584,8 +644,8 @@ impl Trial<'_> {
 }
 
 /// A sink that collects all items.
-#[derive(Default)]
-struct Collected {
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Collected {
     rows: Vec<Row>,
     tombstones: Vec<Row>,
     /// Entries whose digest disagrees with the bytes that the flush returned.
@@ -773,10 +833,10 @@ impl<'m> Trial<'m> {
                 .flush_iter(versions)
                 .and_then(|mut flush| pull(&mut flush, &mut sink)),
         };
-        match flushed {
-            Err(error) => self.refused(&error, "flush"),
-            Ok(summary) => self.flushed(&sink, &summary, snapshots, want),
-        }
+        self.call(Call::Flush, |trial| match flushed {
+            Err(error) => trial.refused(&error, "flush"),
+            Ok(summary) => trial.flushed(&sink, &summary, snapshots, want),
+        });
     }
 
     /// Pulls the rest of flushes that were begun before the damage. Each returns right items, up to
@@ -795,18 +855,19 @@ impl<'m> Trial<'m> {
                 &needed
             };
             let gone = sink.rows.len() + sink.tombstones.len();
-            match pull(&mut flush, &mut sink) {
-                Ok(summary) => self.flushed(&sink, &summary, snapshots, want),
+            let rest = pull(&mut flush, &mut sink);
+            self.call(Call::Flush, |trial| match rest {
+                Ok(summary) => trial.flushed(&sink, &summary, snapshots, want),
                 Err(error) => {
-                    self.refused(&error, "a pulled flush");
+                    trial.refused(&error, "a pulled flush");
                     let right = want.iter().copied().take(sink.rows.len());
                     if sink.torn > 0 || !sink.rows.iter().eq(right) {
-                        self.wrong(|| {
+                        trial.wrong(|| {
                             format!("a flush pulled {gone} times hands out other entries")
                         });
                     }
                 }
-            }
+            });
         }
     }
 
@@ -896,9 +957,11 @@ impl<'m> Trial<'m> {
 
     /// Freezes, or records the error. In both cases writing has ended and the frozen table exists.
     pub fn freeze(&mut self, table: &MemTable) -> Option<ImmutableMemTable> {
-        if let Err(error) = table.freeze() {
-            self.refused(&error, "freeze");
-        }
+        self.call(Call::Freeze, |trial| {
+            if let Err(error) = table.freeze() {
+                trial.refused(&error, "freeze");
+            }
+        });
         let frozen = table.immutable();
         if frozen.is_none() {
             self.wrong(|| "a frozen table has no immutable one".into());

@@ -27,6 +27,7 @@ use std::ops::Bound;
 use paranoid_memtable::scan::{AtSnapshot, Borrowed, Handle, Visibility};
 use paranoid_memtable::{Cursor, Error, MemTable, OwnedCursor, OwnedRange, Range, TableReader};
 
+use super::census::Call;
 use super::model::{Accelerators, Model, PREFIX_BYTES, Row};
 use super::trial::{Shown, Step, Trial};
 
@@ -269,12 +270,14 @@ impl<'m> Trial<'m> {
         mut walk: Walk<'_>,
         mut step: impl FnMut(usize) -> Result<Option<E>, Error>,
     ) {
-        for number in 0..walk.limit() {
-            if !self.meet(&mut walk, end, step(number), what) {
-                return;
+        self.call(call_of(what), |trial| {
+            for number in 0..walk.limit() {
+                if !trial.meet(&mut walk, end, step(number), what) {
+                    return;
+                }
             }
-        }
-        self.endless(what);
+            trial.endless(what);
+        });
     }
 
     /// Checks the rest of a descending range that has shown the first `gone` of its rows.
@@ -321,27 +324,30 @@ impl<'m> Trial<'m> {
         mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
     ) {
         let mut walk = walk;
+        let call = call_of(what);
         let what = || format!("{what}, ends in turns of {pattern:#010b}");
-        for number in 0..walk.limit() {
-            let end = if pattern >> (number % 8) & 1 == 0 {
-                End::Front
-            } else {
-                End::Back
-            };
-            let item = match end {
-                End::Front => range.next(),
-                End::Back => range.next_back(),
-            };
-            if !self.meet(&mut walk, end, item.transpose(), &what()) {
-                if self.verdict.wrong.is_none()
-                    && (range.next().is_some() || range.next_back().is_some())
-                {
-                    self.wrong(|| format!("{} goes on after its end", what()));
+        self.call(call, |trial| {
+            for number in 0..walk.limit() {
+                let end = if pattern >> (number % 8) & 1 == 0 {
+                    End::Front
+                } else {
+                    End::Back
+                };
+                let item = match end {
+                    End::Front => range.next(),
+                    End::Back => range.next_back(),
+                };
+                if !trial.meet(&mut walk, end, item.transpose(), &what()) {
+                    if trial.verdict.wrong.is_none()
+                        && (range.next().is_some() || range.next_back().is_some())
+                    {
+                        trial.wrong(|| format!("{} goes on after its end", what()));
+                    }
+                    return;
                 }
-                return;
             }
-        }
-        self.endless(&what());
+            trial.endless(&what());
+        });
     }
 
     pub fn scans(&mut self, table: &TableReader, rows: &[&Row]) {
@@ -361,8 +367,9 @@ impl<'m> Trial<'m> {
                 step.of(&mut cursor)?;
                 cursor.table_entry()
             });
-            // Once each way, and once more after each error.
-            if cursor.hidden_entries() > 4 * model.writes.len() as u64 {
+            // Once each way, and once more after each error. Other threads may write meanwhile.
+            let most = 4 * model.writes.len().max(table.len()) as u64;
+            if cursor.hidden_entries() > most {
                 self.wrong(|| format!("{} hidden entries were counted", cursor.hidden_entries()));
             }
         }
@@ -539,12 +546,14 @@ impl<'m> Trial<'m> {
     pub fn seen_tombstones(&mut self, table: &TableReader) {
         let model = self.model();
         for snapshot in model.snapshots.iter().copied() {
-            let fragments = match table.range_tombstones(snapshot) {
-                Ok(fragments) => fragments,
-                Err(error) => {
-                    self.refused(&error, "range_tombstones");
-                    continue;
+            let fragments = table.range_tombstones(snapshot);
+            self.call(Call::Tombstones, |trial| {
+                if let Err(error) = &fragments {
+                    trial.refused(error, "range_tombstones");
                 }
+            });
+            let Ok(fragments) = fragments else {
+                continue;
             };
             if fragments.verify().is_err()
                 || fragments
@@ -928,13 +937,13 @@ impl<'m> Trial<'m> {
         place: usize,
         mut cursor: Cursor<H, L>,
     ) {
-        match cursor.entry() {
-            Ok(Some(entry)) => self.shows(&entry, rows[place], what),
+        self.call(Call::Parked, |trial| match cursor.entry() {
+            Ok(Some(entry)) => trial.shows(&entry, rows[place], what),
             Ok(None) => {
-                self.wrong(|| format!("{what} on {} has no entry", rows[place].key.escape_ascii()))
+                trial.wrong(|| format!("{what} on {} has no entry", rows[place].key.escape_ascii()))
             }
-            Err(error) => self.refused(&error, what),
-        }
+            Err(error) => trial.refused(&error, what),
+        });
         let forward = (self.turn() as usize / 2 + place).is_multiple_of(2);
         let (mut walk, end) = if forward {
             (Walk::between(rows, place + 1, rows.len()), End::Front)
@@ -942,15 +951,26 @@ impl<'m> Trial<'m> {
             (Walk::between(rows, 0, place), End::Back)
         };
         walk = walk.parked(self.way_on(Some(rows[place])));
-        for _ in 0..STEPS {
-            let moved = if forward {
-                cursor.next()
-            } else {
-                cursor.prev()
-            };
-            if !self.meet(&mut walk, end, moved, what) {
-                return;
+        self.call(Call::Parked, |trial| {
+            for _ in 0..STEPS {
+                let moved = if forward {
+                    cursor.next()
+                } else {
+                    cursor.prev()
+                };
+                if !trial.meet(&mut walk, end, moved, what) {
+                    return;
+                }
             }
-        }
+        });
+    }
+}
+
+/// The call of a walk that has this name.
+fn call_of(what: &str) -> Call {
+    if what.starts_with("parked") {
+        Call::Parked
+    } else {
+        Call::Scan
     }
 }
