@@ -202,6 +202,7 @@ fn of_frozen(
     reads(&mut trial, table, parked);
     trial.flush(frozen);
     trial.salvage(frozen);
+    trial.told(frozen);
     trial.verdict
 }
 

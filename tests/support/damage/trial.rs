@@ -10,7 +10,7 @@ use paranoid_memtable::flush::{
 };
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::read::{EntryBytes, Operands};
-use paranoid_memtable::repair::Reach;
+use paranoid_memtable::repair::{Healed, Reach};
 use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
@@ -44,6 +44,21 @@ pub struct Verdict {
     pub fronts: BTreeSet<usize>,
     /// The answers of all calls, by call.
     pub census: Census,
+    /// The places that the table has put right.
+    pub healed: Vec<Healed>,
+}
+
+impl Verdict {
+    /// The verdict on one flipped bit of a byte: what was told must be this bit.
+    #[must_use]
+    pub fn of_bit(mut self, bit: u8) -> Verdict {
+        let is_right = |healed: &Healed| healed.bit == Some(bit);
+        if self.healed.len() > 1 || !self.healed.iter().all(is_right) {
+            let text = format!("bit {bit} flipped, told: {:?}", self.healed);
+            self.wrong.get_or_insert(text);
+        }
+        self
+    }
 }
 
 impl Verdict {
@@ -56,6 +71,10 @@ impl Verdict {
         self.beyond.extend(other.beyond);
         self.fronts.extend(other.fronts);
         self.census.add(&other.census);
+        // All are of the same table.
+        if other.healed.len() > self.healed.len() {
+            self.healed = other.healed;
+        }
     }
 }
 
@@ -783,18 +802,27 @@ pub enum Demand {
 }
 
 impl<'m> Trial<'m> {
-    /// Scrubs. Its findings, and what was put right, count as detection; damage that matters must be
-    /// among them.
+    /// Scrubs. Its findings count as detection, as what was put right does, which the table tells.
+    /// Damage that matters must be found or told.
     pub fn scrub(&mut self, table: &TableReader, demand: Demand) {
         let report = table.scrub(|_| {});
-        // What was put right is told.
-        let is_noticed = !report.findings.is_empty() || !report.healed.is_empty();
-        self.verdict.detected |= is_noticed;
+        self.told(table);
+        self.verdict.detected |= !report.findings.is_empty() || !self.verdict.healed.is_empty();
         if report.check().is_ok() != report.findings.is_empty() {
             self.wrong(|| "a scrub's report contradicts itself".into());
         }
-        if demand == Demand::Finding && !is_noticed {
-            self.wrong(|| "a scrub finds nothing".into());
+        let is_silent = report.findings.is_empty() && self.verdict.healed.is_empty();
+        if demand == Demand::Finding && is_silent {
+            self.wrong(|| "a scrub finds nothing, and nothing was told".into());
+        }
+    }
+
+    /// Notes the places that the table has put right. They stay, and are counted.
+    pub fn told(&mut self, table: &TableReader) {
+        let healed = table.healed();
+        let before = std::mem::replace(&mut self.verdict.healed, healed.clone());
+        if !healed.starts_with(&before) || table.stats().healed != healed.len() as u64 {
+            self.wrong(|| format!("healed: {healed:?}, before: {before:?}"));
         }
     }
 
