@@ -100,6 +100,9 @@ impl Flips<'_> {
         };
         drop(closed);
         self.until_sealed(&mut injector, first);
+        drop(injector);
+        let healed = table.stats().healed;
+        shared.counts.healed.fetch_add(healed, Ordering::Relaxed);
     }
 
     /// Flips bits of a table whose first number is `first`, as long as it is the active one.

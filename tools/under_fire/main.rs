@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use paranoid_memtable::MemTableOptions;
+use paranoid_memtable::integrity::Repair;
 use paranoid_set::Durability;
 
 #[path = "../../examples/kv_store/files.rs"]
@@ -76,6 +77,8 @@ struct Counts {
     /// Reads that answered `Corruption`.
     corruption: AtomicU64,
     flips: AtomicU64,
+    /// Places that tables have put right.
+    healed: AtomicU64,
     batches: AtomicU64,
     reads: AtomicU64,
     flushes: AtomicU64,
@@ -130,7 +133,12 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments, directory: &Path) -> Outcome<ExitCode> {
     let open = || {
-        let table = MemTableOptions::builder().write_buffer_size(arguments.write_buffer);
+        // Each table is hit more often than the default's limit of places.
+        let table = MemTableOptions::builder()
+            .write_buffer_size(arguments.write_buffer)
+            .repair(Repair::On {
+                places_max: u32::MAX,
+            });
         Store::open(directory, &table.build()?, Durability::Buffered)
     };
     let shared = Shared {
@@ -181,8 +189,9 @@ fn report(counts: &Counts) -> Outcome<ExitCode> {
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (wrong, lost) = (of(&counts.wrong), of(&counts.lost));
     print(format_args!(
-        "{} flips, {} batches, {} reads, {} flushes\nwrong {wrong} lost {lost} stops {} corruption {}\n",
+        "{} flips, {} healed, {} batches, {} reads, {} flushes\nwrong {wrong} lost {lost} stops {} corruption {}\n",
         of(&counts.flips),
+        of(&counts.healed),
         of(&counts.batches),
         of(&counts.reads),
         of(&counts.flushes),
