@@ -1,4 +1,5 @@
-//! Flips one bit of a small table, and shows the effect of it on every call.
+//! Flips one bit of a small table, which costs no answer, and then two bits of one entry of another
+//! table, and shows the effect of each on every call.
 //!
 //! ```text
 //!   cargo run --release --features fault-injection --example flip_a_bit -- [REGION [BIT]]
@@ -34,7 +35,7 @@ const KEYS: [(&str, &str); 5] = [
 ];
 const VICTIM: &str = "cherry";
 
-/// Flips one bit of a small table and shows what every call returns
+/// Flips one bit of a small table, then two bits of another one, and shows what every call returns
 #[derive(Debug, Parser)]
 #[command(
     name = "flip_a_bit",
@@ -96,17 +97,15 @@ fn fill() -> Result<MemTable, Error> {
     Ok(table)
 }
 
-/// Shows the effect of a flipped bit on every call.
-fn tell(region: Region, bit: usize) -> Result<(), Failure> {
-    let table = fill().map_err(|error| Failure::of_table("filling the table", &error))?;
-    say(format!(
-        "A table of {} fruits. Every key answers:",
-        KEYS.len()
-    ))?;
-    ask(&table)?;
+/// Flips bits of the victim. `None`: it has no such bytes.
+fn flip<'t>(
+    table: &'t MemTable,
+    region: Region,
+    bits: &[usize],
+) -> Result<Option<FaultInjector<'t>>, Failure> {
     // SAFETY: this thread alone uses the table, and nothing borrowed from it is held.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(&table) }
+    let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(table) }
         .map_err(|error| Failure::of_table("opening the fault injector", &error))?;
     let piece = injector.pieces().iter().position(|piece| {
         piece.region == region
@@ -116,36 +115,80 @@ fn tell(region: Region, bit: usize) -> Result<(), Failure> {
                 .is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
     });
     let Some(piece) = piece else {
-        return say(format!("{VICTIM} has no such bytes"));
+        say(format!("{VICTIM} has no such bytes"))?;
+        return Ok(None);
     };
     let before = injector.bytes(piece);
-    let bits = before.len() * 8;
-    if bit >= bits {
-        let text = format!(
-            "there is no bit {bit}: the {region:?} has bits 0 to {}",
-            bits - 1
-        );
-        return Err(Failure::Cannot(text));
+    let all = before.len() * 8;
+    for bit in bits {
+        if *bit >= all {
+            let text = format!(
+                "there is no bit {bit}: the {region:?} has bits 0 to {}",
+                all - 1
+            );
+            return Err(Failure::Cannot(text));
+        }
+        injector.flip(piece, *bit);
     }
-    injector.flip(piece, bit);
-    say(format!(
-        "\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:"
-    ))?;
+    let text = match bits {
+        [bit] => format!("bit {bit} of the {region:?} of \"{VICTIM}\" flips"),
+        bits => format!("bits {bits:?} of the {region:?} of \"{VICTIM}\" flip at once"),
+    };
+    say(format!("\nNow {text}:"))?;
     line("before", format!("{before:02x?}"))?;
     line("after", format!("{:02x?}", injector.bytes(piece)))?;
+    Ok(Some(injector))
+}
+
+fn filled() -> Result<MemTable, Failure> {
+    fill().map_err(|error| Failure::of_table("filling the table", &error))
+}
+
+/// Shows the effect of one flipped bit, and of two.
+fn tell(region: Region, bit: usize) -> Result<(), Failure> {
+    let table = filled()?;
+    say(format!(
+        "A table of {} fruits. Every key answers:",
+        KEYS.len()
+    ))?;
+    ask(&table)?;
+    if flip(&table, region, &[bit])?.is_none() {
+        return Ok(());
+    }
+    say("\nEvery key answers all the same:")?;
+    ask(&table)?;
+    scan(&table)?;
+    let healed = table.healed();
+    say(if healed.is_empty() {
+        "\nThe table had to put nothing right."
+    } else {
+        "\nThe table has put right, and tells:"
+    })?;
+    for healed in healed {
+        let bit = healed.bit.map_or("?".into(), |bit| bit.to_string());
+        line(
+            &format!("{:?}", healed.place),
+            format!("bit {bit} of the byte at {:#x}", healed.address),
+        )?;
+    }
+    let table = filled()?;
+    // Another bit, of the same byte or of the first one.
+    let Some(mut injector) = flip(&table, region, &[bit, bit ^ 1])? else {
+        return Ok(());
+    };
     say("\nEvery key answers, or says that it cannot know:")?;
     ask(&table)?;
     find(&table)?;
     injector.undo();
     say(format!(
-        "\nWith the bit flipped back, the scrub finds {} things.",
+        "\nWith both bits flipped back, the scrub finds {} things.",
         table.scrub(|_| {}).findings.len()
     ))
 }
 
-/// Walks the damaged table, scrubs it, freezes it and salvages its entries.
-fn find(table: &MemTable) -> Result<(), Failure> {
-    say("\nA scan continues after the damage:")?;
+/// Walks the whole table.
+fn scan(table: &MemTable) -> Result<(), Failure> {
+    say("\nA scan shows:")?;
     for entry in table.range(..) {
         match entry.and_then(|entry| {
             Ok((
@@ -157,6 +200,12 @@ fn find(table: &MemTable) -> Result<(), Failure> {
             Err(error) => line("", error)?,
         }
     }
+    Ok(())
+}
+
+/// Walks the damaged table, scrubs it, freezes it and salvages its entries.
+fn find(table: &MemTable) -> Result<(), Failure> {
+    scan(table)?;
     say("\nA scrub finds:")?;
     for finding in table.scrub(|_| {}).findings {
         line("", finding)?;
