@@ -541,13 +541,18 @@ impl Report {
         )
     }
 
-    /// Whether the contract held: with 8 protection bytes nothing may go wrong, with fewer there is
-    /// no crash and no hang.
+    /// Whether the contract held: with 8 protection bytes nothing may go wrong, and one flipped bit
+    /// costs no answer; with fewer there is no crash and no hang.
     pub(crate) fn acceptable(&self, options: &Options) -> bool {
         let [_, _, silent, crash, hang, _] = self.all.classes;
         let fatal = crash + hang + self.controls_failed;
         let lax = options.protection < 8;
-        fatal == 0 && (lax || silent + self.all.spread == 0)
+        let refused = if matches!(options.only, Only::Bits { .. }) {
+            self.all.census.corruption()
+        } else {
+            0
+        };
+        fatal == 0 && (lax || silent + self.all.spread + refused == 0)
     }
 
     pub(crate) fn print(&self, options: &Options) -> Result<(), Unwritten> {
