@@ -896,6 +896,7 @@ mod oracle {
 mod rates {
     use paranoid_memtable::fault::{Part, Piece, Region};
     use paranoid_memtable::filter::FixedPrefix;
+    use paranoid_memtable::integrity::Repair;
     use paranoid_memtable::{Directory, Error, Lookup, MemTable, MemTableOptions};
 
     use super::oracle::Random;
@@ -947,7 +948,8 @@ mod rates {
         for name in ["keys", "prefix", "seeks"] {
             let builder = MemTableOptions::builder()
                 .write_buffer_size(buffer)
-                .directory(Directory::Off);
+                .directory(Directory::Off)
+                .repair(Repair::Off);
             let builder = match name {
                 "keys" => builder.whole_key_filter(0.01),
                 _ => builder.prefix_filter(FixedPrefix::new(8), 0.01),

@@ -967,14 +967,38 @@ mod set_recycling {
         assert!(taken.into_iter().all(|options| options.build().is_ok()));
     }
 
-    /// A bit flips in recycled memory, before or after an entry is put there, and hides nothing:
+    /// Two neighbouring bits of a place of the newest table flip. Returns the region of the place.
+    #[cfg(feature = "fault-injection")]
+    fn flip_two(view: &View<Files>, rng: &mut Rng) -> paranoid_memtable::fault::Region {
+        use std::collections::BTreeSet;
+
+        use paranoid_memtable::fault::{FaultInjector, Region};
+        // SAFETY: one thread, and nothing borrowed from the table is held.
+        #[expect(unsafe_code, reason = "breaks memory on purpose")]
+        let injector = unsafe { FaultInjector::open(view.readers().next().unwrap()) };
+        let mut injector = injector.unwrap();
+        let regions: BTreeSet<Region> =
+            injector.pieces().iter().map(|piece| piece.region).collect();
+        let region = *rng.pick(&Vec::from_iter(regions));
+        let pieces = injector
+            .pieces()
+            .iter()
+            .enumerate()
+            .filter(|(_, piece)| piece.region == region);
+        let pieces: Vec<usize> = pieces.map(|(at, _)| at).collect();
+        let piece = *rng.pick(&pieces);
+        let bits = 8 * injector.pieces()[piece].len();
+        let bit = rng.index(bits);
+        injector.flip(piece, bit);
+        injector.flip(piece, (bit + 1) % bits);
+        region
+    }
+
+    /// Two bits flip in recycled memory, before or after an entry is put there, and hides nothing:
     /// reads are right or refused.
     #[cfg(feature = "fault-injection")]
     #[test]
     fn damage_in_recycled_memory_is_noticed() {
-        use std::collections::BTreeSet;
-
-        use paranoid_memtable::fault::{FaultInjector, Region};
         let seed = seed_or(3);
         let _watchdog = Watchdog::new(
             "set_stops::set_recycling::damage_in_recycled_memory_is_noticed",
@@ -994,25 +1018,7 @@ mod set_recycling {
             assert_eq!(set.stats().recycled_bytes, 0, "the active table has it");
             (0..30).for_each(|n| put(&set, n, 2));
             let view = set.view();
-            // SAFETY: one thread, and nothing borrowed from the table is held.
-            #[expect(unsafe_code, reason = "breaks memory on purpose")]
-            let injector = unsafe { FaultInjector::open(view.readers().next().unwrap()) };
-            let mut injector = injector.unwrap();
-            let regions: BTreeSet<Region> =
-                injector.pieces().iter().map(|piece| piece.region).collect();
-            let region = *rng.pick(&Vec::from_iter(regions));
-            let pieces = injector
-                .pieces()
-                .iter()
-                .enumerate()
-                .filter(|(_, piece)| piece.region == region);
-            let pieces: Vec<usize> = pieces.map(|(at, _)| at).collect();
-            let piece = *rng.pick(&pieces);
-            let bits = 8 * injector.pieces()[piece].len();
-            let bit = rng.index(bits);
-            injector.flip(piece, bit);
-            injector.flip(piece, (bit + 1) % bits);
-            drop(injector);
+            let region = flip_two(&view, &mut rng);
             drop(view);
             let mut last = 2;
             for n in 0..30 {
@@ -1042,7 +1048,7 @@ mod set_recycling {
                     }
                 }
             }
-            free += u64::from(region == Region::Free);
+            free += u64::from(region == paranoid_memtable::fault::Region::Free);
         }
         assert!(met > 0 && free > 0, "{met} refused, {free} in free memory");
     }

@@ -30,6 +30,8 @@ use paranoid_memtable::MemTableOptions;
 use paranoid_memtable::integrity::Repair;
 use paranoid_set::Durability;
 
+#[path = "../../examples/shared/arguments.rs"]
+mod arguments;
 #[path = "../../examples/kv_store/files.rs"]
 mod files;
 #[path = "../../examples/kv_store/manifest.rs"]
@@ -41,6 +43,7 @@ mod store;
 mod flips;
 mod load;
 
+use arguments::arguments;
 use files::Outcome;
 use load::Group;
 use output::{complain, print, with_causes};
@@ -124,7 +127,7 @@ impl Shared {
 fn main() -> ExitCode {
     sigpipe::reset();
     let directory = std::env::temp_dir().join(format!("under_fire-{}", std::process::id()));
-    let done = run(&Arguments::parse(), &directory);
+    let done = run(&arguments(), &directory);
     let _ = std::fs::remove_dir_all(&directory);
     done.unwrap_or_else(|error| {
         complain(format_args!("error: {}", with_causes(&*error)));
