@@ -433,6 +433,7 @@ mod scrub_and_freeze {
 
     #[cfg(feature = "fault-injection")]
     use paranoid_memtable::fault::{FaultInjector, Region};
+    #[cfg(feature = "fault-injection")]
     use paranoid_memtable::flush::{FlushItem, Versions};
     use paranoid_memtable::repair::ScrubReport;
     use paranoid_memtable::{MemTable, MemTableOptions};
