@@ -221,7 +221,7 @@ impl<'k> Target<'k> {
             key.get(INLINE..),
             self.key.get(INLINE..),
         ) {
-            // For long keys, `memcmp` is worth its call.
+            // Out of line already, so `memcmp` is worth its call for shorter keys than in `compare`.
             (KeyOrder::Bytes, Some(rest), Some(wanted)) if rest.len() > INLINE => rest.cmp(wanted),
             (KeyOrder::Bytes, Some(rest), Some(wanted)) => comparator.compare(rest, wanted),
             _ => comparator.compare(key, self.key),

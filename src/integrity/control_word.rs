@@ -45,8 +45,9 @@ const STEP: u64 = 0x0131_7a65;
 pub(super) const SALT_FACTOR: u64 = 0x2545_f492;
 const _: () = assert!(SALT_FACTOR % 8 == 2);
 
-/// The factor of a word in its spare: see `spare_words.rs`. Its remainder makes check and spare
-/// name different values if they change places or hold one number, unless one of few bits is set.
+/// The factor of a word in its spare: see `spare_words.rs`. Its remainder by 16 makes check and spare
+/// name different values if they hold one number or change places, unless all bits of the value but
+/// the three highest are 0.
 pub(super) const SPARE: u64 = 0x9e37_79b3;
 const _: () = assert!(SPARE % 16 == 3);
 

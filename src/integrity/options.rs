@@ -37,8 +37,8 @@ pub enum Repair {
     Off,
     /// A damaged place whose content other words prove is put right, told, and costs no answer.
     On {
-        /// The most places that one table puts right. Its memory fails, so further damage is
-        /// reported as `Corruption`.
+        /// The most places that one table puts right, at least 1. Its memory fails, so further
+        /// damage is reported as `Corruption`.
         places_max: u32,
     },
 }
@@ -224,7 +224,8 @@ impl ParanoidOptionsBuilder {
     /// # Errors
     /// `InvalidArgument`:
     /// * protection bytes other than 0, 1, 2, 4 and 8;
-    /// * `checksum_on_seek` with 0 protection bytes.
+    /// * `checksum_on_seek` with 0 protection bytes;
+    /// * a `repair` of at most 0 places.
     pub fn build(self) -> Result<ParanoidOptions> {
         if let Some(bytes) = self.refused {
             return Err(Error::InvalidArgument(format!(
@@ -234,6 +235,11 @@ impl ParanoidOptionsBuilder {
         if self.options.protection_bytes() == 0 && self.options.checksum_on_seek() {
             return Err(Error::InvalidArgument(
                 "checksum_on_seek needs protection_bytes: there is nothing to verify at 0".into(),
+            ));
+        }
+        if self.options.repair == (Repair::On { places_max: 0 }) {
+            return Err(Error::InvalidArgument(
+                "repair of at most 0 places puts nothing right: use Repair::Off".into(),
             ));
         }
         Ok(self.options)

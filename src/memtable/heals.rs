@@ -92,10 +92,6 @@ impl Heals {
     }
 
     /// Whether damage may be put right. Asked before the search for what was there.
-    #[allow(
-        dead_code,
-        reason = "asked before an entry is searched for its flipped bit"
-    )]
     pub(crate) fn is_on(&self) -> bool {
         self.repair != Repair::Off
     }
@@ -121,11 +117,12 @@ impl Heals {
         true
     }
 
-    /// Whether this copy of a control word may be put right.
-    #[cold]
-    pub(crate) fn admits_word(&self, address: usize, found: u64, right: u64) -> bool {
-        Healed::of_word(Place::Control, address, found, right)
-            .is_some_and(|healed| self.admits(healed))
+    /// Decides whether a copy of a control word, by its address, may be put right.
+    pub(crate) fn words(&self) -> impl Fn(usize, u64, u64) -> bool {
+        |address, found, right| {
+            Healed::of_word(Place::Control, address, found, right)
+                .is_some_and(|healed| self.admits(healed))
+        }
     }
 
     /// All places, in the order in which they were put right.

@@ -8,7 +8,7 @@ mod api {
     use paranoid_memtable::flush::{
         FlushEntry, FlushItem, FlushIter, FlushSink, SinkError, Versions,
     };
-    use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
+    use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected, Repair};
     use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Operand, Operands, PinnedValue};
     use paranoid_memtable::scan::{AtSnapshot, Borrowed, Owned, RangeStats, Raw};
     use paranoid_memtable::tombstone::Fragment;
@@ -256,6 +256,7 @@ mod api {
                 "checksum_on_seek",
                 build(|b| b.checksum_on_seek(true).protection_bytes(0)),
             ),
+            ("repair", build(|b| b.repair(Repair::On { places_max: 0 }))),
         ] {
             assert!(text.contains(name), "{name} is not in: {text}");
         }

@@ -53,6 +53,10 @@ use crate::memtable::arena::recycler::{ArenaRecycler, recycle, take_or_allocate}
 use crate::memtable::heals::Heals;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
+/// The number by which a table says that it stores digests whole. All of its bits differ in a table
+/// of another width, so no few flipped bits make a reader look for digests where there are none.
+const WHOLE_DIGESTS: u32 = 0x9d3a_61c5;
+
 /// Units of a sub-chunk of chunk 0: 1 KiB, a few entries.
 const FIRST_UNITS_AT_ONCE: u64 = FIRST_UNITS as u64 / 32;
 /// Units at the start of each chunk that stay unused, so that a sub-chunk at the end of a chunk
@@ -69,9 +73,9 @@ pub(crate) struct Arena {
     owners: Mutex<Vec<Memory>>,
     /// Provides chunks of dropped arenas, and takes the chunks of this arena when it is dropped.
     pub(crate) recycler: Weak<ArenaRecycler>,
-    /// Stored bytes of each digest. It has no check: a reader believes 8, and reads any other width
-    /// from a view.
-    pub(crate) width_hint: Width,
+    /// [`WHOLE_DIGESTS`] if digests are stored whole. It has no check: a reader that finds any other
+    /// number asks a view for the width.
+    whole_digests: u32,
     pub(crate) healed: HealedCopies,
     #[cfg(loom)]
     model: model::Words,
@@ -135,11 +139,21 @@ impl Arena {
             limit: MemoryLimit::new(hard_limit),
             owners: Mutex::new(Vec::new()),
             recycler: Weak::new(),
-            width_hint: width,
+            whole_digests: if width == Width::default() {
+                WHOLE_DIGESTS
+            } else {
+                !WHOLE_DIGESTS
+            },
             healed: HealedCopies::default(),
             #[cfg(loom)]
             model: model::Words::new(),
         }
+    }
+
+    /// Whether digests are known to be stored whole, without a look at the control block.
+    #[inline(always)]
+    pub(crate) fn has_whole_digests(&self) -> bool {
+        self.whole_digests == WHOLE_DIGESTS
     }
 
     /// The places of the table's memory that were put right.

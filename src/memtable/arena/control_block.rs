@@ -150,15 +150,16 @@ impl Control {
     #[inline(never)]
     fn settled(&self, word: ControlWord) -> Result<u64, Corruption> {
         self.settle_salt();
-        let admit = |address, found, right| self.heals.admits_word(address, found, right);
-        self.words.settled(self.key(word), word.0, &admit)
+        self.words
+            .settled(self.key(word), word.0, &self.heals.words())
     }
 
     /// Puts the salt right, without which no other word agrees. If that is not possible, the report
     /// is that of the next word that is asked for.
     fn settle_salt(&self) {
-        let admit = |address, found, right| self.heals.admits_word(address, found, right);
-        let _ = self.words.settled(Key::Itself, ControlWord::SALT.0, &admit);
+        let _ = self
+            .words
+            .settled(Key::Itself, ControlWord::SALT.0, &self.heals.words());
     }
 
     /// What the copies of a word are made with.
@@ -173,9 +174,8 @@ impl Control {
     /// Looks at all copies of all words, and puts right what is damaged. The first word for which
     /// this is not possible is reported.
     pub(crate) fn check(&self) -> Result<(), Corruption> {
-        let admit = |address, found, right| self.heals.admits_word(address, found, right);
         self.words
-            .check(|index| self.key(ControlWord(index)), &admit)
+            .check(|index| self.key(ControlWord(index)), &self.heals.words())
     }
 
     /// The salt of the checks, which a reader of several words loads once.

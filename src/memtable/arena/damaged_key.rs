@@ -18,10 +18,8 @@
 use crate::integrity::flipped_bit::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::View;
+use crate::memtable::arena::healing::PROOF_BYTES;
 use crate::memtable::arena::node::Node;
-
-/// Digest bytes that make a proof.
-const PROOF_BYTES: usize = 8;
 
 impl View<'_> {
     /// Whether the damaged entry at `offset` is proved to have a key and a sequence number for

@@ -34,8 +34,8 @@ use crate::memtable::arena::node::{HEADER_FIELDS, Node, Verified, field_bit};
 use crate::memtable::arena::node_words::key_at;
 use crate::memtable::heals::Healed;
 
-/// Digest bytes that suffice to heal.
-const PROOF_BYTES: usize = 8;
+/// Digest bytes that suffice to heal an entry, and to prove a damaged key.
+pub(super) const PROOF_BYTES: usize = 8;
 /// Longest key and longest value of an entry that is healed.
 const HEALED_LEN_MAX: usize = 8 << 10;
 

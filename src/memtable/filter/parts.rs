@@ -223,19 +223,13 @@ impl Parts {
     /// A control word, after damage to one of its copies was put right.
     #[inline(always)]
     fn get(&self, heals: &Heals, salt: Salt, word: usize) -> Result<u64, Corruption> {
-        self.control.get(salt, word, &|address, found, right| {
-            heals.admits_word(address, found, right)
-        })
+        self.control.get(salt, word, &heals.words())
     }
 
     /// Puts right every control word of which one copy is damaged.
     pub(crate) fn heal(&self, heals: &Heals, salt: Salt) {
         // What cannot be put right costs no answer: a scrub reports it.
-        let _ = self
-            .control
-            .check(|_| Key::Salt(salt), &|address, found, right| {
-                heals.admits_word(address, found, right)
-            });
+        let _ = self.control.check(|_| Key::Salt(salt), &heals.words());
     }
 
     /// Makes a part of a filter that grows. The groups of a small part are all open.

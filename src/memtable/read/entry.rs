@@ -103,7 +103,7 @@ impl<'a> Entry<'a> {
     /// and saves no register.
     #[inline(never)]
     fn try_value(&self) -> Option<&'a [u8]> {
-        if self.core.arena.width_hint != Width::default() {
+        if !self.core.arena.has_whole_digests() {
             return None;
         }
         self.entry.try_value()
@@ -112,8 +112,8 @@ impl<'a> Entry<'a> {
     /// [`value`](Self::value) for an entry of any size, or the report of its damage.
     #[inline(never)]
     fn any_value(&self) -> Result<&'a [u8]> {
-        let (value, width) = (self.entry.value_unverified(), self.core.arena.width_hint);
-        if width == Width::default() && self.entry.has_value(value, width) {
+        let value = self.entry.value_unverified();
+        if self.core.arena.has_whole_digests() && self.entry.has_value(value, Width::default()) {
             return Ok(value);
         }
         Ok(self.entry.value(&self.core.arena.view()?)?)
@@ -122,9 +122,9 @@ impl<'a> Entry<'a> {
     /// This entry, or its healed copy, with key and value verified now.
     #[inline]
     pub(crate) fn whole(&self) -> Result<Verified<'a>> {
-        let (entry, width) = (self.entry, self.core.arena.width_hint);
-        if width == Width::default()
-            && entry.has_parts(entry.key(), entry.value_unverified(), width)
+        let entry = self.entry;
+        if self.core.arena.has_whole_digests()
+            && entry.has_parts(entry.key(), entry.value_unverified(), Width::default())
         {
             return Ok(entry);
         }

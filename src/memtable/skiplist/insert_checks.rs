@@ -17,8 +17,9 @@ use crate::memtable::arena::node::{Node, misplaced};
 use crate::memtable::skiplist::search::Search;
 
 /// Compares an entry again with one side of its bracket (INSERT-3): by whole keys, loaded again,
-/// without images; if they do not fit, with the verified or healed side. The side must be `expected`, and have another key if the link says so. Returns
-/// what the link says; if `ends` is `None`, by this comparison.
+/// without images; if they do not fit, with the verified or healed side. The side must be
+/// `expected`, and have another key if the link says so. Returns what the link says; if `ends` is
+/// `None`, by this comparison.
 #[inline(always)]
 pub(super) fn check_side(
     search: &Search<'_>,
