@@ -285,6 +285,71 @@ fn two_bits_of_an_entry_are_never_a_wrong_answer() {
     assert!(corrupt > 0, "two bits do not heal");
 }
 
+/// An entry whose key is proved and whose value is lost answers `Corruption` for its own value, and
+/// for nothing else.
+#[test]
+fn a_lost_value_costs_no_other_answer() {
+    const ROWS: [&str; 5] = ["a", "c", "e", "g", "i"];
+    for (region, bit) in [
+        (Region::Header, 3),
+        (Region::Header, 70),
+        (Region::Digests, 9),
+        (Region::Key, 5),
+    ] {
+        let table = with_damaged_values(0, Repair::default());
+        for (sequence, key) in (1..).zip(ROWS) {
+            table.put(sequence, key, "the value").unwrap();
+        }
+        for (region, bits) in [(Region::Value, &[3, 40][..]), (region, &[bit][..])] {
+            let piece = pieces(&table, &[region])
+                .into_iter()
+                .find(|(piece, _)| {
+                    let injector = open(&table);
+                    let owner = injector.pieces()[*piece].owner.as_ref();
+                    owner.is_some_and(|owner| &*owner.key == b"e")
+                })
+                .unwrap();
+            bits.iter().for_each(|bit| flip(&table, piece.0, [*bit]));
+        }
+        let what = format!("{region:?} bit {bit}");
+        let is_lost =
+            |error: Error| matches!(error, Error::Corruption(found) if found.place == Place::Value);
+        for key in ["", "b", "d", "dz", "ea", "f", "h", "z"] {
+            assert!(
+                table.get(key, 99).unwrap().found().is_none(),
+                "{what}: {key}"
+            );
+        }
+        for (sequence, key) in (20..).zip(["d", "f"]) {
+            table.put(sequence, key, "beside").unwrap();
+        }
+        for key in ROWS {
+            let found = table
+                .get(key, 99)
+                .map(|lookup| lookup.value() == Some(b"the value"));
+            assert!(
+                found.unwrap_or_else(|error| is_lost(error) && key == "e"),
+                "{what}: {key}"
+            );
+        }
+        let keys: Vec<_> = table
+            .range_at(.., 9)
+            .map(|entry| entry.unwrap().user_key().to_vec())
+            .collect();
+        assert_eq!(keys, ROWS.map(|key| key.as_bytes().to_vec()), "{what}");
+        let mut cursor = table.cursor();
+        let found = cursor.seek("e").unwrap().unwrap();
+        assert!(
+            found.user_key() == b"e" && found.value().is_err_and(is_lost),
+            "{what}"
+        );
+        assert_eq!(cursor.prev().unwrap().unwrap().user_key(), b"d", "{what}");
+        assert_eq!(table.healed().len(), 1, "{what}");
+        let frozen = table.freeze().unwrap();
+        assert!(flushed(&frozen).is_err_and(is_lost), "{what}");
+    }
+}
+
 /// A table whose every key has one flipped bit in its value.
 fn with_damaged_values(keys: u64, repair: Repair) -> MemTable {
     let paranoid = ParanoidOptions::builder().repair(repair).build().unwrap();

@@ -1,43 +1,50 @@
-//! Healed copies: entries in which one bit flipped, written again beside the list.
+//! Healed copies: damaged entries whose keys are proved, written again beside the list.
 //!
 //! ```text
 //!   list      a <---> x (damaged) <---> b      links, back link and place remain those of x
-//!   healed    x: header, digests, key and value of x with the bit put back
+//!   healed    x: header, digests, key and value of x with the damage put back
 //! ```
 //! The digests are K ^ F and V ^ K ^ F, so what differs says which part was damaged:
 //!
 //! ```text
 //!   key digest   value digest
 //!   x            x              key (K changed), or header (F changed) if its check differs too
+//!   x            0              key digest, any of its bits
 //!   0            x              value (V changed)
-//!   one bit      0              key digest
 //!   0            one bit        value digest
+//!   one bit      y              key digest, and value or value digest
+//!   x            y              key or header, and value or value digest
 //! ```
-//! * HEALED-1: a copy is made only if both of its digests, of 64 bits each, match; the flipped bit
-//!   may be one of theirs. So random damage of n bits is taken for another entry with probability
-//!   n * 2^-64.
+//! * HEALED-1: a copy is made only if one digest of 64 bits proves its key: the key digest, once at
+//!   most one bit of key, header or digest is put back, or the value digest over the bytes as they
+//!   are. So random damage of n bits is taken for another entry with probability n * 2^-64. The
+//!   value of a copy may be lost. It is verified as any value, when it is read.
 //! * HEALED-3: nothing is healed before a check failed.
 //! * HEALED-4: what a search compares, and what a reader gets, is what was verified: the stored
 //!   bytes, or the copy. A damaged key may have compared as less than a position, and its healed
 //!   key be greater. So nothing is healed where a walk that compared stored bytes is certified
 //!   (`certify`, `certify_ahead`): such a walk fails, and the careful search compares again.
 //!
-//! Any thread; lock-free. Not remembered: damage that no single bit explains.
+//! Any thread; lock-free. Not remembered: damage that proves no key.
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place};
 use crate::integrity::digest::{key_flip, key_part, value_flip, value_part};
+use crate::integrity::flipped_bit::DIAGNOSIS_LEN_MAX;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::layout::{BACK_AT, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::memtable::arena::node::{HEADER_FIELDS, Node, Verified, field_bit};
 use crate::memtable::arena::node_words::key_at;
+use crate::memtable::arena::parked_node::Parked;
 use crate::memtable::heals::Healed;
 
-/// Digest bytes that suffice to heal an entry, and to prove a damaged key.
-pub(super) const PROOF_BYTES: usize = 8;
-/// Longest key and longest value of an entry that is healed.
-const HEALED_LEN_MAX: usize = 8 << 10;
+/// Digest bytes that suffice to heal an entry.
+const HEALED_WIDTH: usize = 8;
+/// Longest key, and longest value, of which every bit is tried.
+const TRIED_LEN_MAX: usize = 8 << 10;
+/// Longest key and value, together, of which a copy is made.
+const COPIED_LEN_MAX: usize = 1 << 20;
 
 impl<'a> View<'a> {
     /// The entry at `offset`, or its healed copy, with its key verified. The one way to a healed
@@ -53,22 +60,20 @@ impl<'a> View<'a> {
     }
 
     /// The healed copy of the entry at `offset`, made now if there is none. The caller has seen a
-    /// check of this entry fail (HEALED-3). `None` if no single bit explains the damage, if the
-    /// entry is intact, or if the table may heal no further place.
+    /// check of this entry fail (HEALED-3). `None` if no key is proved, if the entry is intact but
+    /// for its value, or if the table may heal no further place.
     ///
-    /// O(length of the entry^2) for the first call, and O(copies) after that.
+    /// O(length of the damaged part^2) for the first call, and O(copies) after that.
     #[cold]
     #[inline(never)]
     pub(crate) fn healed(self, offset: u32) -> Option<Verified<'a>> {
-        if self.width.bytes < PROOF_BYTES || !self.arena().heals().is_on() {
+        if self.width.bytes < HEALED_WIDTH || !self.arena().heals().is_on() {
             return None;
         }
         let healed = &self.arena().healed;
         if healed.find(offset).is_none() {
-            let Repair { bit, place, words } = self.repair(offset)?;
-            let (address, _) = self.locate(offset)?;
-            let place = Healed::of_bit(place, address, bit);
-            if !self.arena().heals().admits(place) {
+            let (found, words) = self.repair(offset)?;
+            if !self.arena().heals().admits(found) {
                 return None;
             }
             healed.keep(offset, words);
@@ -87,82 +92,70 @@ impl<'a> View<'a> {
         copy.is_some_and(|copy| copy.as_ptr().addr() + key_at(self.width) == key_address)
     }
 
-    /// Finds the flipped bit of the entry at `offset`.
-    fn repair(&self, offset: u32) -> Option<Repair> {
+    /// Finds what is damaged of the entry at `offset`, and the words of its copy.
+    fn repair(&self, offset: u32) -> Option<(Healed, Box<[u64]>)> {
         // A damaged header matches its check by chance once in 65536 times.
         let opened = self.try_open(offset);
         let found = opened.and_then(|node| self.repair_bytes(&node));
         found.or_else(|| self.repair_header(offset))
     }
 
-    /// The header is intact: key, value or one of the digests is damaged.
-    fn repair_bytes(&self, node: &Node<'a>) -> Option<Repair> {
-        if !is_short(node) {
-            return None;
-        }
-        let (mut key, mut value) = (node.key().to_vec(), node.value_bytes().to_vec());
-        let mut digests = node.stored_digests();
-        let parts = [key_part(&key), value_part(&value)];
-        let expected = node.expected_digests(parts);
-        let [key_digest, value_digest] = [0, 1].map(|which| digests[which] ^ expected[which]);
-        let (place, bit) = match [key_digest, value_digest] {
-            [0, 0] => return None,
-            [bit, 0] | [0, bit] if bit.is_power_of_two() => {
-                let which = usize::from(key_digest == 0);
-                digests[which] ^= bit;
-                let place = [Place::Entry, Place::Value][which];
-                (
-                    place,
-                    8 * HEADER + 64 * which + bit.trailing_zeros() as usize,
-                )
-            }
-            [0, part] => {
-                let bit = put_back(&mut value, value_flip, parts[1] ^ part)?;
-                (Place::Value, bit + 8 * (key_at(self.width) + key.len()))
-            }
-            [part, same] if part == same => {
-                let bit = put_back(&mut key, key_flip, parts[0] ^ part)?;
-                (Place::Entry, bit + 8 * key_at(self.width))
-            }
-            _ => return None,
+    /// The header is intact: key, value or digests are damaged.
+    fn repair_bytes(&self, node: &Node<'a>) -> Option<(Healed, Box<[u64]>)> {
+        let (address, _) = self.locate(node.offset())?;
+        let mut bytes = copied(node)?;
+        let parts = [key_part(&bytes[0]), value_part(&bytes[1])];
+        let (mut digests, expected) = (node.stored_digests(), node.expected_digests(parts));
+        let differ = [0, 1].map(|which| digests[which] ^ expected[which]);
+        // What proves the key comes first.
+        let which = usize::from(differ[0] == 0);
+        let (place, at) = [
+            (Place::Entry, key_at(self.width)),
+            (Place::Value, key_at(self.width) + bytes[0].len()),
+        ][which];
+        let is_one = differ[which].is_power_of_two() && differ[0] != differ[1];
+        let found = if is_one || differ[1] == 0 {
+            let [was, is] = [digests[which], expected[which]].map(u64::to_le);
+            digests[which] = expected[which];
+            Healed::of_word(place, address + HEADER + UNIT * which, was, is)?
+        } else {
+            let bytes = &mut bytes[which];
+            let flip = [key_flip, value_flip][which];
+            let wanted = parts[which] ^ differ[which];
+            let bit = (bytes.len() <= TRIED_LEN_MAX).then(|| flip(bytes, wanted))??;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            Healed::of_bit(place, address + at, bit as u64)
         };
-        Some(Repair {
-            place,
-            bit: bit as u64,
-            words: words_of(node, digests, &key, &value),
-        })
+        Some((found, words_of(node, digests, &bytes)))
     }
 
-    /// The header is damaged: one bit of its fields, or one of its check. Both digests agree with
-    /// the right fields. The lengths of a candidate are not used before its check agrees: other
-    /// lengths lead to bytes of other entries.
-    fn repair_header(&self, offset: u32) -> Option<Repair> {
+    /// The header is damaged: its check, or one bit of its fields. The key digest proves the right
+    /// fields. Other lengths lead to bytes of other entries: unless the check agrees with them, only
+    /// short keys are read.
+    fn repair_header(&self, offset: u32) -> Option<(Healed, Box<[u64]>)> {
+        let (address, _) = self.locate(offset)?;
         let (fields, stored) = self.raw_header(offset)?;
-        let flipped = |bit: usize| {
+        let check = |fields: &[u8; HEADER_FIELDS]| self.header_check(offset, fields);
+        let [was, is] = [stored, check(&fields)].map(u64::from);
+        let of_check = Healed::of_word(Place::Header, address + BACK_AT, was, is);
+        let of_fields = (0..8 * HEADER_FIELDS).map(|bit| {
             let mut fields = fields;
             fields[bit / 8] ^= 1 << (bit % 8);
-            fields
-        };
-        let check = |fields: &[u8; HEADER_FIELDS]| self.header_check(offset, fields);
-        let of_fields = (0..8 * HEADER_FIELDS)
-            .map(|bit| (field_bit(bit as u64), flipped(bit)))
-            .filter(|(_, fields)| check(fields) == stored);
-        let check_bit = check(&fields) ^ stored;
-        let of_check = check_bit.is_power_of_two().then(|| {
-            (
-                8 * BACK_AT as u64 + u64::from(check_bit.trailing_zeros()),
-                fields,
-            )
+            let bit = field_bit(bit as u64);
+            (Healed::of_bit(Place::Header, address, bit), fields)
         });
-        of_fields.chain(of_check).find_map(|(bit, fields)| {
-            let node = self.open_as(offset, &fields).filter(is_short)?;
-            let (key, value, digests) = (node.key(), node.value_bytes(), node.stored_digests());
-            let agrees = node.expected_digests([key_part(key), value_part(value)]) == digests;
-            agrees.then(|| Repair {
-                place: Place::Header,
-                bit,
-                words: words_of(&node, digests, key, value),
-            })
+        let of_check = of_check.map(|found| (found, fields)).into_iter();
+        of_check.chain(of_fields).find_map(|(found, fields)| {
+            let node = self.open_as(offset, &fields)?;
+            let key = node.key();
+            let is_read = key.len() <= DIAGNOSIS_LEN_MAX || check(&fields) == stored;
+            if !is_read || !node.has_key(key, self) {
+                return None;
+            }
+            Some((
+                found,
+                words_of(&node, node.stored_digests(), &copied(&node)?),
+            ))
         })
     }
 }
@@ -172,8 +165,7 @@ impl<'a> Verified<'a> {
     #[cold]
     #[inline(never)]
     pub(crate) fn intact(self, view: View<'a>) -> Result<Verified<'a>, Corruption> {
-        let healed = view.healed(self.offset());
-        let entry = healed.filter(|copy| copy.is_same(&self)).unwrap_or(self);
+        let entry = self.healed(view);
         entry
             .verify_parts(entry.key(), entry.node.value_bytes(), view.width)
             .map(|()| entry)
@@ -185,46 +177,25 @@ impl<'a> Verified<'a> {
         if view.arena().healed.find(self.offset()).is_none() {
             return self;
         }
-        let healed = view.healed(self.offset());
-        healed.filter(|copy| copy.is_same(&self)).unwrap_or(self)
+        self.healed(view)
     }
 
-    /// Whether this is the same entry, here or in another place of memory.
-    fn is_same(&self, other: &Verified<'_>) -> bool {
-        let fields = |Verified { node, key_part }: &Verified<'_>| {
-            (node.place, node.lengths, node.sequence(), *key_part)
-        };
-        fields(self) == fields(other)
+    /// The healed copy of this entry, or this entry.
+    fn healed(self, view: View<'a>) -> Verified<'a> {
+        let copy = view.healed(self.offset());
+        copy.filter(|copy| Parked::new(copy) == Parked::new(&self))
+            .unwrap_or(self)
     }
 }
 
-/// An entry with its flipped bit put back.
-struct Repair {
-    /// What was damaged.
-    place: Place,
-    /// The bit that was flipped, counted from the first byte of the entry.
-    bit: u64,
-    words: Box<[u64]>,
-}
-
-/// Whether all bits of key and value may be tried.
-fn is_short(node: &Node<'_>) -> bool {
-    node.key().len().max(node.value_bytes().len()) <= HEALED_LEN_MAX
-}
-
-/// Flips the one bit that gives `bytes` this hash, and returns its number.
-fn put_back(
-    bytes: &mut [u8],
-    flip: fn(&mut [u8], u64) -> Option<usize>,
-    hash: u64,
-) -> Option<usize> {
-    let bit = flip(bytes, hash)?;
-    bytes[bit / 8] ^= 1 << (bit % 8);
-    Some(bit)
+/// Copies of key and value, unless they are too long.
+fn copied(node: &Node<'_>) -> Option<[Vec<u8>; 2]> {
+    let bytes = [node.key(), node.value_bytes()];
+    (bytes[0].len() + bytes[1].len() <= COPIED_LEN_MAX).then(|| bytes.map(<[u8]>::to_vec))
 }
 
 /// An entry as it is stored, without links and back word.
-fn words_of(node: &Node<'_>, digests: [u64; 2], key: &[u8], value: &[u8]) -> Box<[u64]> {
+fn words_of(node: &Node<'_>, digests: [u64; 2], [key, value]: &[Vec<u8>; 2]) -> Box<[u64]> {
     let mut bytes = vec![0; HEADER];
     bytes[..SEQUENCE_AT].copy_from_slice(&node.lengths().0.to_ne_bytes());
     bytes[SEQUENCE_AT..BACK_AT].copy_from_slice(&node.sequence().to_ne_bytes());
@@ -248,8 +219,11 @@ fn words_of(node: &Node<'_>, digests: [u64; 2], key: &[u8], value: &[u8]) -> Box
     reason = "a test that cannot continue panics; its entries are small"
 )]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::integrity::digest::Width;
+    use crate::integrity::hash::splitmix;
     use crate::integrity::tag::Secret;
     use crate::kind::Kind;
     use crate::memtable::arena::arena::{Arena, SubChunk};
@@ -293,76 +267,149 @@ mod tests {
         (8 * BACK_AT + 16..8 * REVISION_AT).contains(&bit)
     }
 
+    /// What is told, and the copy of the entry: its key, and its value if that is not lost.
+    fn copy_of(view: &View<'_>, offset: u32) -> Option<(Healed, Vec<u8>, Option<Vec<u8>>)> {
+        let (found, words) = view.repair(offset)?;
+        let entry = view.node_over(offset, &words)?.try_verify(view)?;
+        assert_eq!(
+            (entry.node.sequence(), entry.node.revision()),
+            (9, REVISION)
+        );
+        let value = entry.value_as_stored(view.width).ok();
+        Some((found, entry.key().to_vec(), value.map(<[u8]>::to_vec)))
+    }
+
+    fn fields() -> Fields<'static> {
+        Fields::new(9, Kind::PUT, b"the key", b"the value", None)
+    }
+
+    const KEY_AT: usize = 8 * (HEADER + 16);
+    const VALUE_AT: usize = KEY_AT + 8 * 7;
+
     /// Any one bit of header, digests, key and value is found, and its report names it.
     #[test]
     fn any_one_bit_is_put_back() {
         for (key, value) in [(20, 100), (0, 0), (300, 3), (2, 300)] {
             let bytes: Vec<u8> = (0..400u32).map(|at| (at * 37) as u8).collect();
-            let fields = Fields::new(9, Kind::PUT, &bytes[..key], &bytes[400 - value..], None);
-            with_entry(8, &fields, |view, offset, end| {
-                assert!(view.repair(offset).is_none(), "nothing is damaged");
-                let step = if cfg!(miri) {
-                    151
-                } else if cfg!(debug_assertions) {
-                    7
-                } else {
-                    1
-                };
-                for bit in (0..8 * end)
-                    .step_by(step)
-                    .filter(|bit| !is_of_back_link(*bit))
-                {
-                    flip(view, offset, bit);
-                    let Repair {
-                        bit: found, words, ..
-                    } = view.repair(offset).unwrap();
-                    assert_eq!(found, bit as u64);
-                    let node = view.node_over(offset, &words).unwrap();
-                    assert_eq!(
-                        (node.key(), node.value_bytes()),
-                        (fields.key, &bytes[400 - value..])
-                    );
-                    assert_eq!((node.sequence(), node.revision()), (9, REVISION));
-                    assert_eq!(node.lengths(), fields.lengths());
-                    let entry = node.try_verify(view).unwrap();
-                    assert!(entry.value_as_stored(view.width).is_ok());
-                    flip(view, offset, bit);
-                }
-            });
+            let (key, value) = (&bytes[..key], &bytes[400 - value..]);
+            with_entry(
+                8,
+                &Fields::new(9, Kind::PUT, key, value, None),
+                |view, offset, end| {
+                    assert!(view.repair(offset).is_none(), "nothing is damaged");
+                    let step = if cfg!(miri) {
+                        601
+                    } else if cfg!(debug_assertions) {
+                        7
+                    } else {
+                        1
+                    };
+                    let bits = (0..8 * end).step_by(step);
+                    for bit in bits.filter(|bit| !is_of_back_link(*bit)) {
+                        flip(view, offset, bit);
+                        let (found, copied, whole) = copy_of(view, offset).unwrap();
+                        let (address, _) = view.locate(offset).unwrap();
+                        assert_eq!(found, Healed::of_bit(found.place, address, bit as u64));
+                        assert_eq!(
+                            (&*copied, whole.as_deref()),
+                            (key, Some(value)),
+                            "bit {bit}"
+                        );
+                        flip(view, offset, bit);
+                    }
+                },
+            );
         }
     }
 
-    /// Two bits are never taken for another entry, and digests of four bytes prove too little.
+    /// Two bits are never taken for another entry: either the key is proved, and the value is right
+    /// or lost, or nothing is healed. Digests of four bytes prove too little.
     #[test]
-    fn two_bits_and_short_digests_heal_nothing() {
-        let fields = Fields::new(9, Kind::PUT, b"the key", b"the value", None);
-        with_entry(8, &fields, |view, offset, end| {
+    fn two_bits_and_short_digests_prove_no_other_entry() {
+        with_entry(8, &fields(), |view, offset, end| {
             let step = if cfg!(miri) { 97 } else { 5 };
-            let bits = || {
-                (0..8 * end)
+            let bits = |from: usize| {
+                (from..8 * end)
                     .step_by(step)
                     .filter(|bit| !is_of_back_link(*bit))
             };
-            for (first, second) in bits().zip(bits().skip(1)) {
+            for (first, second) in bits(0).zip(bits(31)) {
                 flip(view, offset, first);
                 flip(view, offset, second);
-                assert!(view.healed(offset).is_none(), "bits {first} and {second}");
+                if let Some((_, key, value)) = copy_of(view, offset) {
+                    let is_right = value.is_none_or(|value| value == b"the value");
+                    assert!(key == b"the key" && is_right, "bits {first} and {second}");
+                    assert!(first < KEY_AT || second >= VALUE_AT, "two bits of the key");
+                }
                 flip(view, offset, first);
                 flip(view, offset, second);
             }
         });
-        with_entry(4, &fields, |view, offset, end| {
+        with_entry(4, &fields(), |view, offset, end| {
             flip(view, offset, 8 * end - 1);
             assert!(view.healed(offset).is_none());
         });
     }
 
-    /// Keys and values of up to 8 KiB are healed; then nothing computes again.
+    /// A key is proved although its value, or all of a digest or of a header's check, is lost.
+    #[test]
+    fn a_proved_key_has_a_copy() {
+        const CHECK_AT: usize = 8 * BACK_AT;
+        for (bits, is_lost) in [
+            ([VALUE_AT, VALUE_AT + 9, KEY_AT + 5], true),
+            ([VALUE_AT, VALUE_AT + 9, KEY_AT - 128], true),
+            ([VALUE_AT, VALUE_AT + 9, 3], true),
+            ([VALUE_AT, VALUE_AT + 9, CHECK_AT], true),
+            ([KEY_AT - 64, KEY_AT - 3, KEY_AT + 5], true),
+            ([KEY_AT - 64, KEY_AT - 3, 8 * REVISION_AT + 4], true),
+            ([KEY_AT - 128, KEY_AT - 70, KEY_AT - 100], false),
+            ([CHECK_AT, CHECK_AT + 3, CHECK_AT + 9], false),
+            ([CHECK_AT, CHECK_AT + 9, 8 * SEQUENCE_AT], false),
+        ] {
+            with_entry(8, &fields(), |view, offset, _| {
+                bits.into_iter().for_each(|bit| flip(view, offset, bit));
+                let entry = view.healed(offset).unwrap();
+                assert_eq!(entry.key(), b"the key", "{bits:?}");
+                let value = entry.value(view);
+                assert_eq!(value.is_err(), is_lost, "{bits:?}");
+                assert!(value.is_ok_and(|value| value == b"the value") || is_lost);
+            });
+        }
+    }
+
+    /// One flipped bit of a revision heals also where the header check of 16 bits still matches.
+    #[test]
+    #[cfg_attr(miri, ignore = "tries many sequence numbers")]
+    fn a_header_check_that_matches_by_chance_heals() {
+        let (secret, offset) = (Secret::from_seed(5), Cell::new(0));
+        with_entry(8, &fields(), |_, at, _| offset.set(at));
+        let lengths = fields().lengths().0;
+        let check = |sequence, revision| {
+            let header = secret.header(offset.get(), lengths, sequence, revision);
+            header.1
+        };
+        let flips = (0..8000).flat_map(|n| (0..32).map(move |bit| (splitmix(n), bit)));
+        let mut by_chance =
+            flips.filter(|&(n, bit)| check(n, REVISION) == check(n, REVISION ^ 1 << bit));
+        let (sequence, bit) = by_chance.next().unwrap();
+        let fields = Fields {
+            sequence,
+            ..fields()
+        };
+        with_entry(8, &fields, |view, offset, _| {
+            flip(view, offset, 8 * REVISION_AT + bit);
+            assert!(view.try_open(offset).is_some());
+            let entry = view.healed(offset).unwrap();
+            assert_eq!((entry.key(), entry.node.sequence()), (fields.key, sequence));
+        });
+    }
+
+    /// Every bit of keys and values of up to 8 KiB is tried; then nothing computes again.
     #[test]
     #[cfg_attr(miri, ignore = "hashes millions of inputs")]
     fn an_entry_of_8_kib_is_healed_once() {
-        let bytes = vec![7; HEALED_LEN_MAX + 1];
-        for (len, is_healed) in [(HEALED_LEN_MAX, true), (HEALED_LEN_MAX + 1, false)] {
+        let bytes = vec![7; TRIED_LEN_MAX + 1];
+        for (len, is_healed) in [(TRIED_LEN_MAX, true), (TRIED_LEN_MAX + 1, false)] {
             let fields = Fields::new(9, Kind::PUT, b"the key", &bytes[..len], None);
             with_entry(8, &fields, |view, offset, end| {
                 flip(view, offset, 8 * end - 1);

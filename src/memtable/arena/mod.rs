@@ -19,9 +19,8 @@ pub(crate) mod node_words;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod opened;
 pub(crate) mod node;
-pub(crate) mod healing;
 pub(crate) mod parked_node;
+pub(crate) mod healing;
 pub(crate) mod links;
 pub(crate) mod encode;
 pub(crate) mod back_links;
-pub(crate) mod damaged_key;

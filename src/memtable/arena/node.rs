@@ -462,18 +462,6 @@ impl<'a> Node<'a> {
         self.has_digest(0, self.key_digest(key).1, view.width)
     }
 
-    /// Whether the value digest, which covers the key too, matches the stored key and value.
-    #[cold]
-    pub(super) fn value_proves_key(&self, view: &View<'_>) -> bool {
-        let key_part = key_part(self.key());
-        self.has_digest(
-            1,
-            self.fixed
-                .value_digest(value_part(self.value_bytes()), key_part),
-            view.width,
-        )
-    }
-
     /// Both stored digests, of 8 bytes each.
     #[cold]
     pub(super) fn stored_digests(&self) -> [u64; 2] {

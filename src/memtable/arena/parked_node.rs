@@ -16,7 +16,7 @@ use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::arena::node_words::Lengths;
 
 /// A verified node, without a borrow of the arena.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parked {
     /// Offset (32 bits) | revision (32 bits).
     place: u64,
@@ -62,11 +62,8 @@ impl Parked {
     /// The healed copy of the entry that was parked.
     #[cold]
     fn healed<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
-        let parked = (self.place, self.lengths, self.sequence, self.key_part);
-        let healed = view.healed(self.offset())?;
-        let node = healed.node();
-        let found = (node.place, node.lengths, node.sequence(), healed.key_part);
-        (found == parked).then_some(healed)
+        let healed = view.healed(self.offset());
+        healed.filter(|healed| Parked::new(healed) == *self)
     }
 
     /// The report for a node that `verify` refused.

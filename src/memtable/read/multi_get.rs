@@ -77,8 +77,7 @@ fn search_group<'a>(
         return;
     }
     let targets = &targets[..count];
-    // A key whose search ends at a gap stays at `AskList`: `finish` calls `get`, which may prove
-    // that the gap does not hide this key.
+    // A key whose search ends at a gap stays at `AskList`: `finish` calls `get`, which reports it.
     find_many(search, targets, &mut |index, hint| {
         if let Ok(entry) = search.first_at_or_after_from(hint, &targets[index]) {
             let is_found =

@@ -44,17 +44,6 @@ pub(crate) fn newest<'a>(
     Ok(newest.of_key(&core.comparator, key))
 }
 
-/// The entry after a gap, if every damaged entry in the gap is proved to have another key.
-#[cold]
-fn past_gap<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    gap: Gap,
-    key: &[u8],
-) -> Result<Option<Verified<'a>>, Gap> {
-    search.past_gap(gap, |damaged, _| !core.comparator.are_equal(damaged, key))
-}
-
 /// The next older version of the key of `entry`. Skips entries that `entry` replaced.
 pub(crate) fn older<'a>(
     core: &Core,
@@ -64,9 +53,8 @@ pub(crate) fn older<'a>(
     let mut at = entry.offset();
     loop {
         let next = search
-            .next_or_gap(at)
-            .or_else(|gap| past_gap(core, search, gap, entry.key()))?;
-        let next = next.filter(|next| core.comparator.are_equal(next.key(), entry.key()));
+            .next_or_gap(at)?
+            .filter(|next| core.comparator.are_equal(next.key(), entry.key()));
         let is_replaced = |next: &Verified<'_>| next.node().sequence() == entry.node().sequence();
         match next {
             Some(next) if core.replaces() && is_replaced(&next) => at = next.offset(),

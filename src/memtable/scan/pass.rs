@@ -8,9 +8,8 @@
 //!   <---- before   first             after --->          a few steps, then one search
 //! ```
 //! * PASS-1: a gap may have had a newer version of the entry after it, or an entry that replaced
-//!   that entry. A scan shows the entry after the gap only if every damaged entry of the gap is
-//!   proved to have another key (or, for equals, another sequence number). Else it stays hidden,
-//!   and the error of the gap, which was reported, is its report too.
+//!   that entry. So a scan that shows one entry of a run does not show the entry after the gap, and
+//!   the error of the gap, which was reported, is its report too.
 //!
 //! Any thread.
 
@@ -132,7 +131,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let entry = match self.first_inside(entry)? {
             Some(entry) if entry.offset() == at && way == Direction::Forward => {
-                self.after_gap(gap, entry)?
+                self.after_gap(entry)?
             }
             entry => entry,
         };
@@ -194,13 +193,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// The first stored entry at or after `entry`, the end of a gap, that may be shown next
     /// (PASS-1).
-    pub(super) fn after_gap(&mut self, gap: Gap, entry: Verified<'a>) -> Outcome<'a> {
+    pub(super) fn after_gap(&mut self, entry: Verified<'a>) -> Outcome<'a> {
         let Some(run) = self.run() else {
             return Ok(Some(entry));
         };
-        if self.past_gap(gap, &entry, run).is_ok() {
-            return Ok(Some(entry));
-        }
         self.hidden += 1;
         self.past_run(&Parked::new(&entry), run)
     }
@@ -377,19 +373,8 @@ impl<'a> Pass<'_, 'a> {
         self.find(self.way, &self.position_past(run, &self.resumed(from)?))
     }
 
-    /// The entry after a gap, if no damaged entry in the gap can be in the run of `entry` (PASS-1).
-    #[cold]
-    fn past_gap(&self, gap: Gap, entry: &Verified<'a>, run: Run) -> Outcome<'a> {
-        self.search.past_gap(gap, |key, sequence| {
-            (run == Run::Equals && sequence != entry.node().sequence())
-                || !self.core.comparator.are_equal(key, entry.key())
-        })
-    }
-
     /// The entry of the run of `entry` that is furthest in this direction: takes a few steps, then
-    /// a search. If the run ends at a gap of which no entry can be in the run (PASS-1), the next
-    /// step reports that gap. If both a step and the search meet a gap, the gap of the step is
-    /// reported.
+    /// a search. If both a step and the search meet a gap, the gap of the step is reported.
     pub(super) fn furthest_of_run(
         &mut self,
         entry: Verified<'a>,
@@ -410,13 +395,8 @@ impl<'a> Pass<'_, 'a> {
                 }
             }
         }
-        let last = |gap: Gap| match (self.past_gap(gap, &edge, run)?, self.way) {
-            (_, Direction::Forward) => self.search.verified(gap.before).map_err(|_| gap),
-            (after, Direction::Backward) => Ok(after),
-        };
         let found = self.find(self.way.opposite(), &self.position_past(run, &edge));
-        let found = found.or_else(|gap| last(gap).or_else(|gap| last(met.unwrap_or(gap))))?;
-        match found {
+        match found.map_err(|gap| met.unwrap_or(gap))? {
             Some(found) if self.are_of_one_run(run, &Parked::new(&edge), &found)? => Ok(found),
             _ => Ok(edge),
         }

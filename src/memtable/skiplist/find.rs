@@ -59,7 +59,6 @@ impl<'a> Search<'a> {
     ///   [pred | succ] = where the hops end        each of the three certifies the bracket (SEARCH-1)
     ///                or a walk down the towers
     ///                or the careful search, past damage
-    ///   a gap: succ = the node after the gap      if each damaged node in it provably has another key
     ///   return succ                               a version of the key, or there is none
     /// ```
     #[inline(always)]
@@ -75,7 +74,7 @@ impl<'a> Search<'a> {
         {
             return Ok((done, newest));
         }
-        let first = self.newest_by_towers(target)?;
+        let first = self.first_again(target)?;
         Ok((done, Newest::First(first)))
     }
 
@@ -105,15 +104,10 @@ impl<'a> Search<'a> {
             .then_some(Newest::First(bracket.entry))
     }
 
-    /// [`newest_version`](Self::newest_version) where a hint is of no use.
+    /// The first entry at or after a position, where a hint is of no use.
     #[inline(never)]
-    fn newest_by_towers(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
-        match self.bracket_again(target, &mut Trail::default()) {
-            Ok(bracket) => Ok(bracket.entry),
-            Err(gap) => self.past_gap(gap, |damaged, _| {
-                !self.comparator.are_equal(damaged, target.key)
-            }),
-        }
+    fn first_again(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
+        Ok(self.bracket_again(target, &mut Trail::default())?.entry)
     }
 
     /// The first entry at or after a position.
@@ -140,7 +134,7 @@ impl<'a> Search<'a> {
                 Newest::First(first) => first,
             });
         }
-        Ok(self.bracket_again(target, &mut Trail::default())?.entry)
+        self.first_again(target)
     }
 
     /// The last entry before a position.

@@ -12,9 +12,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Place, Result};
+use crate::error::{Corruption, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Direction, SequenceNumber, Side, Target};
+use crate::key::{Direction, Side, Target};
 use crate::memtable::arena::back_links::Doubt;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::skiplist::bracket::{Bracket, Gap};
@@ -23,9 +23,6 @@ use crate::memtable::skiplist::splice::Trail;
 
 /// Longest walk forward from a stale back link before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
-
-/// Most damaged entries of a gap whose keys are proved: a proof takes microseconds.
-const GAP_ENTRIES_MAX: u32 = 16;
 
 impl<'a> Search<'a> {
     /// The entry after `at`, or the first one if `at` is the sentinel, without order checks.
@@ -254,29 +251,5 @@ impl<'a> Search<'a> {
             before,
             after,
         }
-    }
-
-    /// The entry after a gap, if each damaged entry of the gap provably has a key and a sequence
-    /// number for which `is_other` is true.
-    #[cold]
-    pub(crate) fn past_gap(
-        &self,
-        gap: Gap,
-        is_other: impl Fn(&[u8], SequenceNumber) -> bool,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        if !matches!(gap.corruption.place, Place::Entry | Place::Header) {
-            return Err(gap);
-        }
-        let mut node = gap.before;
-        for _ in 0..GAP_ENTRIES_MAX {
-            node = self.view.try_link(node, 0).ok_or(gap)?;
-            if node == gap.after {
-                return self.verified(node).map_err(|_| gap);
-            }
-            if node == self.sentinel || !self.view.proves(node, &is_other) {
-                break;
-            }
-        }
-        Err(gap)
     }
 }

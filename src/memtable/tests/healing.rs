@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
+use crate::kind::Kind;
+use crate::memtable::arena::layout::{BACK_AT, UNIT};
+use crate::memtable::arena::node_words::{BackWord, Lengths};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::get::PinnedValue;
 use crate::memtable::table::MemTable;
@@ -18,17 +21,41 @@ fn damaged(units: &[i64]) -> MemTable {
         table.put(sequence, key, VALUE).unwrap();
     }
     let view = table.core().arena.view().unwrap();
-    let search = table.core().point_search().unwrap();
-    let first = view.link(search.sentinel, 0).unwrap();
-    let second = view.link(first, 0).unwrap();
     for unit in units {
-        let unit = u32::try_from(i64::from(second) + unit).unwrap();
+        let unit = u32::try_from(i64::from(second(&table)) + unit).unwrap();
         // ORDERING: Relaxed: one thread.
         view.word(unit)
             .unwrap()
             .fetch_xor(1 << 9, Ordering::Relaxed);
     }
     table
+}
+
+/// The offset of the second entry.
+fn second(table: &MemTable) -> u32 {
+    let search = table.core().point_search().unwrap();
+    let first = search.view.link(search.sentinel, 0).unwrap();
+    search.view.link(first, 0).unwrap()
+}
+
+/// The header check matches, but the lengths lead out of the chunk; the second length leads out of
+/// 32 bits.
+#[test]
+fn an_entry_ends_inside_its_chunk() {
+    let table = damaged(&[]);
+    let (view, offset) = (table.core().arena.view().unwrap(), second(&table));
+    for value_len in [1 << 30, u32::MAX as usize - 30] {
+        let lengths = Lengths::pack(1, Kind::PUT, value_len).0;
+        let (_, check) = view.secret.header(offset, lengths, 2, 0);
+        let back = BackWord::pack(0, 0, check).0;
+        for (at, word) in [(0, lengths), (u32::try_from(BACK_AT / UNIT).unwrap(), back)] {
+            let place = view.word(offset + at).unwrap();
+            // ORDERING: Relaxed: one thread.
+            place.store(word, Ordering::Relaxed);
+        }
+        assert!(view.try_open(offset).is_none());
+        assert!(view.entry(offset).is_err(), "nor is a copy made");
+    }
 }
 
 /// Two threads heal one value at once. What they borrow and pin is right, also after the table.
