@@ -240,7 +240,7 @@ impl Core {
         entry: &Verified<'_>,
     ) -> Hidden {
         let hides = |(key, sequence)| {
-            sequence == entry.node().sequence() && self.comparator.compare(key, entry.key()).is_eq()
+            sequence == entry.sequence() && self.comparator.compare(key, entry.key()).is_eq()
         };
         if self.replaces() && newer.is_some_and(hides) {
             Hidden::Yes

@@ -79,7 +79,7 @@ fn healed_bound<'t>(view: View<'t>, node: u32, end: End) -> Result<&'t [u8], Cor
 /// The bytes of start and end. The key's digest covers both lengths.
 fn key_bytes(view: &View<'_>, node: u32) -> Result<u64, Corruption> {
     let entry = stored(view, node).map_or_else(|| view.entry(node), Ok)?;
-    Ok(entry.node().lengths().data_len())
+    Ok(entry.lengths().data_len())
 }
 
 /// The list's entries over one view, for work that reads many of them.
@@ -226,7 +226,7 @@ impl RangeTombstones {
         let source = source(ground, &entries);
         let (mut at, mut walks) = (search.sentinel, 0..WALKS_MAX);
         while let Some(entry) = search.next_or_gap(at).map_err(|gap| gap.corruption)? {
-            let sequence = entry.node().sequence();
+            let sequence = entry.sequence();
             let end = Question::new(entry.value(&search.view)?, sequence);
             let reaches = || self.live.max_covering(source, end) == Ok(Some(sequence));
             // Another tombstone of this number may cover the end: the list decides.
@@ -320,10 +320,10 @@ impl RangeTombstones {
         let mut best = question.floor;
         let mut at = search.sentinel;
         while let Some(entry) = search.next_or_gap(at).map_err(|gap| gap.corruption)? {
-            if !entry.node().order(ground.comparator, &last).is_lt() {
+            if !entry.order(ground.comparator, &last).is_lt() {
                 break;
             }
-            let sequence = entry.node().sequence();
+            let sequence = entry.sequence();
             if sequence <= question.snapshot
                 && sequence > best
                 && ground

@@ -120,7 +120,7 @@ impl View<'_> {
         };
         Ok(Built {
             offset,
-            digest: entry.node().stored_key_digest(self),
+            digest: entry.stored_key_digest(self),
             parts: (self.width.bytes > 0).then_some(parts),
             agrees: false,
         })

@@ -52,11 +52,12 @@ pub(crate) struct Node<'a> {
     arena: PhantomData<&'a ()>,
 }
 
-/// A node whose key digest matched too, or any node at width 0. Only a `Verified` returns values.
-/// It keeps K, the hash of the key, which the value digest covers.
+/// A node whose key digest matched too, or any node at width 0: as stored, or a healed copy. Only a
+/// `Verified` returns values. It returns no `Node`, so no healed key is compared where stored ones
+/// are (HEALED-4). It keeps K, the hash of the key, which the value digest covers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verified<'a> {
-    pub(crate) node: Node<'a>,
+    pub(super) node: Node<'a>,
     pub(crate) key_part: u64,
 }
 
@@ -373,15 +374,16 @@ impl<'a> Node<'a> {
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.value_len()) }
     }
 
-    /// Compares this entry with a position: `Less` if the entry is before it.
+    /// Compares this entry, by its key as stored, with a position: `Less` if the entry is before it.
+    /// The answer is a hint until the end of the search is certified (HEALED-4).
     #[inline(always)]
-    pub(crate) fn order(&self, comparator: &KeyComparator, target: &Target<'_>) -> Order {
+    pub(crate) fn order_as_stored(&self, comparator: &KeyComparator, target: &Target<'_>) -> Order {
         target.entry_order(comparator, self.key(), (self.sequence(), self.revision()))
     }
 
-    /// The position just before this entry.
+    /// The position just before this entry, by its key as stored.
     #[inline]
-    pub(crate) fn position<'k>(&self, comparator: &'k KeyComparator) -> Target<'k>
+    pub(crate) fn position_as_stored<'k>(&self, comparator: &'k KeyComparator) -> Target<'k>
     where
         'a: 'k,
     {
@@ -516,12 +518,6 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Verified<'a> {
-    /// The node.
-    #[inline(always)]
-    pub(crate) fn node(&self) -> &Node<'a> {
-        &self.node
-    }
-
     /// The node's address, in arena units.
     #[inline(always)]
     pub(crate) fn offset(&self) -> u32 {
@@ -534,9 +530,48 @@ impl<'a> Verified<'a> {
         self.node.key()
     }
 
+    /// The sequence number.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.node.sequence()
+    }
+
+    /// The revision: how many equal entries this one replaces.
+    #[inline(always)]
+    pub(crate) fn revision(&self) -> u32 {
+        self.node.revision()
+    }
+
+    /// The lengths word.
+    #[inline(always)]
+    pub(crate) fn lengths(&self) -> Lengths {
+        self.node.lengths
+    }
+
     /// The user key and the sequence number.
     pub(crate) fn version(&self) -> (&'a [u8], SequenceNumber) {
-        (self.key(), self.node.sequence())
+        (self.key(), self.sequence())
+    }
+
+    /// Compares this entry with a position: `Less` if the entry is before it.
+    #[inline(always)]
+    pub(crate) fn order(&self, comparator: &KeyComparator, target: &Target<'_>) -> Order {
+        self.node.order_as_stored(comparator, target)
+    }
+
+    /// The position just before this entry.
+    #[inline]
+    pub(crate) fn position<'k>(&self, comparator: &'k KeyComparator) -> Target<'k>
+    where
+        'a: 'k,
+    {
+        self.node.position_as_stored(comparator)
+    }
+
+    /// The stored key digest: [`Node::stored_key_digest`].
+    #[inline]
+    pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
+        self.node.stored_key_digest(view)
     }
 
     /// K of the key, as it was verified; 0 at width 0.

@@ -208,7 +208,7 @@ impl<'a> Pages<'_, 'a> {
         let Some(right) = self.view.try_open(right).filter(|_| right != START) else {
             return false;
         };
-        self.is_before(left, &right.position(self.comparator))
+        self.is_before(left, &right.position_as_stored(self.comparator))
     }
 }
 

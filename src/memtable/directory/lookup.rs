@@ -143,7 +143,7 @@ impl<'a> Pages<'_, 'a> {
             || self
                 .view
                 .try_open(node)
-                .is_some_and(|node| node.order(self.comparator, target).is_lt())
+                .is_some_and(|node| node.order_as_stored(self.comparator, target).is_lt())
     }
 
     /// The first slot of a page whose node is not before the target, by discriminators

@@ -424,7 +424,7 @@ impl<'a> Pages<'_, 'a> {
             self.set_root(pack(self.view, self.root, root, levels), (new, levels));
             return;
         }
-        let target = first.position(self.comparator);
+        let target = first.position_as_stored(self.comparator);
         let Some(parent) = self.page_by_keys(level + 1, &target) else {
             return;
         };
@@ -567,7 +567,7 @@ impl<'a> Pages<'_, 'a> {
         else {
             return;
         };
-        let target = low.position(self.comparator);
+        let target = low.position_as_stored(self.comparator);
         let new = New {
             level: level + 1,
             target: &target,

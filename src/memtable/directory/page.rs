@@ -331,7 +331,10 @@ impl<'a> Page<'a> {
             return None;
         }
         let (_, fence) = self.child(&view, slot)?;
-        let is_before = view.try_open(fence)?.order(comparator, target).is_lt();
+        let is_before = view
+            .try_open(fence)?
+            .order_as_stored(comparator, target)
+            .is_lt();
         match is_before {
             true if after == FREE && self.next() != 0 => None,
             true => Some(slot + 1),

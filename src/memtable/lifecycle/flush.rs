@@ -361,7 +361,7 @@ impl<'t> FlushIter<'t> {
             }
             *at = entry.offset();
             entry = copy_verified(&entry, &search.view, &mut self.value)?;
-            let (key, sequence, kind) = (entry.key(), entry.node().sequence(), entry.kind());
+            let (key, sequence, kind) = (entry.key(), entry.sequence(), entry.kind());
             let newer = self.newer.map(|newer| (self.key.as_slice(), newer));
             let hidden = self.core.hidden_by(newer, &entry);
             self.seen.meet(&entry, hidden, &search.view);
@@ -417,7 +417,7 @@ impl<'t> FlushIter<'t> {
         self.pass_tombstones(|start, end, sequence| fragmenter.add(start, end, sequence))?;
         let mut listed = 0;
         each_tombstone(black_box(self.core), |entry, end, _| {
-            listed = span_digest((entry.key(), end, entry.node().sequence()), listed);
+            listed = span_digest((entry.key(), end, entry.sequence()), listed);
             Ok(())
         })?;
         fragmenter.compare(listed)?;
@@ -433,7 +433,7 @@ impl<'t> FlushIter<'t> {
         let seen = &mut self.seen;
         each_tombstone(self.core, |entry, end, view| {
             seen.meet(entry, Hidden::No, view);
-            take(entry.key(), end, entry.node().sequence())
+            take(entry.key(), end, entry.sequence())
         })
     }
 

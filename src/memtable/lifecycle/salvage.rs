@@ -140,7 +140,7 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
 
 fn sorted<'t>(core: &'t Core, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
     let version = |entry: &Verified<'_>| {
-        let (sequence, revision) = (entry.node().sequence(), entry.node().revision());
+        let (sequence, revision) = (entry.sequence(), entry.revision());
         (
             Reverse(sequence),
             Reverse(revision),
@@ -155,7 +155,7 @@ fn sorted<'t>(core: &'t Core, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'
         version(left) == version(right) && core.comparator.compare(left.key(), right.key()).is_eq()
     });
     let salvaged = |entry: Verified<'t>| Salvaged {
-        revision: entry.node().revision(),
+        revision: entry.revision(),
         entry: Entry::new(entry, core),
     };
     verified.into_iter().map(salvaged).collect()
@@ -208,7 +208,7 @@ fn through_arena(
 /// there. Bytes that look like a header claim a key of any length, which would be copied.
 fn space_of(view: &View<'_>, offset: u32) -> Option<Range<u32>> {
     let entry = view.open(offset).and_then(|node| node.verify(view)).ok()?;
-    let units = node_units(view.width, entry.node().lengths(), 1) as u32;
+    let units = node_units(view.width, entry.lengths(), 1) as u32;
     let start = offset.checked_sub(1)?;
     Some(start..start.checked_add(units)?)
 }

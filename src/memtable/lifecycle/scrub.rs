@@ -399,7 +399,7 @@ impl<'a> Scrub<'a> {
                     u64::from(height),
                     u64::from(level),
                 );
-                self.find(report.with_sequence(entry.node().sequence()));
+                self.find(report.with_sequence(entry.sequence()));
             }
         }
         to
@@ -430,8 +430,8 @@ impl<'a> Scrub<'a> {
 
 /// The height of an entry's tower, computed from its key and numbers.
 fn height(search: &Search<'_>, entry: &Verified<'_>) -> u32 {
-    let (part, node) = (key_part(entry.key()), entry.node());
+    let (part, version) = (key_part(entry.key()), (entry.sequence(), entry.revision()));
     search
         .towers()
-        .height(search.view.secret, part, node.sequence(), node.revision())
+        .height(search.view.secret, part, version.0, version.1)
 }

@@ -48,7 +48,7 @@ impl<'a> Entry<'a> {
     /// Whether this entry is before a position.
     #[inline]
     pub(crate) fn is_before(&self, comparator: &KeyComparator, position: &Target<'_>) -> bool {
-        self.entry.node().order(comparator, position).is_lt()
+        self.entry.order(comparator, position).is_lt()
     }
 
     /// The user key.
@@ -62,7 +62,7 @@ impl<'a> Entry<'a> {
     #[must_use]
     #[inline]
     pub fn sequence(&self) -> SequenceNumber {
-        self.entry.node().sequence()
+        self.entry.sequence()
     }
 
     /// The kind.
@@ -76,7 +76,7 @@ impl<'a> Entry<'a> {
     #[must_use]
     #[inline]
     pub fn value_len(&self) -> usize {
-        self.entry.node().lengths().value_len()
+        self.entry.lengths().value_len()
     }
 
     /// The value, verified now, together with the key. O(length).

@@ -417,7 +417,7 @@ impl<'a> Operands<'a> {
         // Each step opens the list again, which keeps `Operands` small.
         let search = self.core.point_search()?;
         let entry = search.view.entry(at)?;
-        let sequence = entry.node().sequence();
+        let sequence = entry.sequence();
         if self.cover.is_some_and(|cover| cover > sequence) {
             self.base = Base::Deleted;
             return Ok(None);
@@ -459,7 +459,7 @@ pub(crate) fn deletion(
     snapshot: SequenceNumber,
     entry: Option<&Verified<'_>>,
 ) -> Result<Option<(SequenceNumber, DeletedBy)>> {
-    let floor = entry.map_or(0, |entry| entry.node().sequence());
+    let floor = entry.map_or(0, |entry| entry.sequence());
     Ok(deletion_by(
         core.covering(Question::new(key, snapshot).above(floor))?,
         entry,
@@ -482,7 +482,7 @@ pub(crate) fn deletion_by(
         kind if kind.is_point_delete() => DeletedBy::Custom(kind),
         _ => return None,
     };
-    Some((entry.node().sequence(), by))
+    Some((entry.sequence(), by))
 }
 
 /// Implements [`TableReader::get`](crate::TableReader::get).
@@ -544,8 +544,7 @@ fn get_led<'t>(
     let (cover, newest) = search.newest_version(&target, covering)?;
     match newest {
         Newest::Version(entry)
-            if entry.kind() == Kind::PUT
-                && cover.is_none_or(|cover| cover <= entry.node().sequence()) =>
+            if entry.kind() == Kind::PUT && cover.is_none_or(|cover| cover <= entry.sequence()) =>
         {
             answer(core, Some(entry), None, search)
         }
@@ -577,7 +576,7 @@ fn get_found<'t>(
     first: Option<Verified<'t>>,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let entry = first.filter(|entry| core.comparator.are_equal(entry.key(), key));
-    let newer = cover.filter(|cover| entry.is_none_or(|entry| *cover > entry.node().sequence()));
+    let newer = cover.filter(|cover| entry.is_none_or(|entry| *cover > entry.sequence()));
     let deleted = deletion_by(newer, entry.as_ref());
     if entry.is_none() {
         return Ok(
@@ -608,7 +607,7 @@ pub(crate) fn answer<'a>(
         return operands(core, entry).map(Lookup::Merge);
     }
     let value = entry.value_in(&search.view)?;
-    let (sequence, kind) = (entry.node().sequence(), entry.kind());
+    let (sequence, kind) = (entry.sequence(), entry.kind());
     Ok(Lookup::Value(ValueRef {
         value,
         sequence,
@@ -619,7 +618,7 @@ pub(crate) fn answer<'a>(
 
 /// The merge operands of a key, from its newest visible entry.
 pub(crate) fn operands<'a>(core: &'a Core, entry: Verified<'a>) -> Result<Operands<'a>> {
-    let cover = core.covering(Question::new(entry.key(), entry.node().sequence()))?;
+    let cover = core.covering(Question::new(entry.key(), entry.sequence()))?;
     Ok(Operands {
         core,
         next: Some(entry.offset()),
@@ -661,5 +660,5 @@ pub(crate) fn get_into(
         return Ok(Lookup::Merge(()));
     }
     copy_verified(&entry, &search.view, buffer)?;
-    Ok(Lookup::Value((entry.node().sequence(), entry.kind())))
+    Ok(Lookup::Value((entry.sequence(), entry.kind())))
 }

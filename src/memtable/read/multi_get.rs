@@ -142,7 +142,7 @@ fn covers(
     stages: &[Stage<'_>],
 ) -> Option<[Option<SequenceNumber>; GROUP]> {
     let asked = group.iter().zip(stages).map(|(key, stage)| match stage {
-        Stage::Done(Some(entry)) => (*key, Some(entry.node().sequence())),
+        Stage::Done(Some(entry)) => (*key, Some(entry.sequence())),
         _ => (*key, None),
     });
     core.tombstones

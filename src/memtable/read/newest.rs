@@ -55,7 +55,7 @@ pub(crate) fn older<'a>(
         let next = search
             .next_or_gap(at)?
             .filter(|next| core.comparator.are_equal(next.key(), entry.key()));
-        let is_replaced = |next: &Verified<'_>| next.node().sequence() == entry.node().sequence();
+        let is_replaced = |next: &Verified<'_>| next.sequence() == entry.sequence();
         match next {
             Some(next) if core.replaces() && is_replaced(&next) => at = next.offset(),
             next => return Ok(next),

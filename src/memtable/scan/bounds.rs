@@ -14,7 +14,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::comparator::{KeyComparator, KeyOrder, bytes_at};
 use crate::key::{Direction, SequenceNumber, Side, Target};
-use crate::memtable::arena::node::Node;
+use crate::memtable::arena::node::Verified;
 use crate::memtable::scan::key_range::KeyRange;
 
 /// A position between entries. It has its own copy of the key, so later damage to the table does
@@ -60,10 +60,10 @@ impl ScanBound {
     }
 
     /// The position next to a stored entry, on its far side in this direction.
-    pub(crate) fn beside(way: Direction, node: &Node<'_>) -> ScanBound {
+    pub(crate) fn beside(way: Direction, entry: &Verified<'_>) -> ScanBound {
         ScanBound {
-            revision: node.revision(),
-            ..ScanBound::beside_version(way, node.key(), node.sequence())
+            revision: entry.revision(),
+            ..ScanBound::beside_version(way, entry.key(), entry.sequence())
         }
     }
 
@@ -138,8 +138,8 @@ impl ScanBound {
 
     /// Whether a stored entry comes before this position.
     #[inline(always)]
-    pub(crate) fn is_after(&self, comparator: &KeyComparator, node: &Node<'_>) -> bool {
-        node.order(comparator, &self.target(comparator)).is_lt()
+    pub(crate) fn is_after(&self, comparator: &KeyComparator, entry: &Verified<'_>) -> bool {
+        entry.order(comparator, &self.target(comparator)).is_lt()
     }
 
     /// The position at which a range with this bound ends in this direction.

@@ -18,7 +18,7 @@
 use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Place, Result};
 use crate::key::{Direction, SequenceNumber, Side, Target};
-use crate::memtable::arena::node::{Node, Verified, bytes_of};
+use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::arena::parked_node::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::read::newest::newest;
@@ -124,7 +124,7 @@ impl<'a> Pass<'_, 'a> {
             return self.step_from(&Parked::new(&entry));
         }
         let side = reported.side(way.opposite()).map(ScanBound::across);
-        let is_after = |side: ScanBound| side.is_after(&self.core.comparator, entry.node());
+        let is_after = |side: ScanBound| side.is_after(&self.core.comparator, &entry);
         if side.is_some_and(|side| is_after(side) == (way == Direction::Forward)) {
             let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
             return Err(self.no_way(corruption));
@@ -149,18 +149,18 @@ impl<'a> Pass<'_, 'a> {
     #[cold]
     fn leads_back(&self, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
         let comparator = &self.core.comparator;
-        let bound = ScanBound::beside(Direction::Forward, near.node());
-        let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
+        let bound = ScanBound::beside(Direction::Forward, near);
+        let is_after = |entry: &Verified<'_>| !bound.is_after(comparator, entry);
         match found {
             // The versions of the key before the gap are too new; the visible one may have been in
             // this gap or in a later one.
             Err(gap) if gap.after == self.search.sentinel => gap.before != self.search.sentinel,
             Err(gap) => {
                 gap.before == near.offset()
-                    || matches!(self.search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
+                    || matches!(self.search.verified(gap.after), Ok(Some(entry)) if is_after(&entry))
             }
             // The visible version is after the gap.
-            Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
+            Ok(shown) => shown.is_some_and(|shown| is_after(&shown)),
         }
     }
 
@@ -206,9 +206,7 @@ impl<'a> Pass<'_, 'a> {
         let (mut next, mut limit) = (entry, StepLimit::default());
         while let Some(entry) = next {
             let newest = match self.way {
-                Direction::Forward => {
-                    Some(entry).filter(|entry| entry.node().sequence() <= snapshot)
-                }
+                Direction::Forward => Some(entry).filter(|entry| entry.sequence() <= snapshot),
                 Direction::Backward => self.newest(snapshot, &entry)?,
             };
             self.hidden += u64::from(newest.is_none_or(|newest| newest.offset() != entry.offset()));
@@ -241,14 +239,14 @@ impl<'a> Pass<'_, 'a> {
     fn newest(&self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
         let is_alone = match self.search.prev(entry.offset()) {
             Ok(Some(before)) => {
-                before.node().sequence() > snapshot
+                before.sequence() > snapshot
                     || !self.are_of_one_run(Run::Key, &Parked::new(entry), &before)?
             }
             Ok(None) => true,
             Err(_) => false,
         };
         if is_alone {
-            return Ok(Some(*entry).filter(|entry| entry.node().sequence() <= snapshot));
+            return Ok(Some(*entry).filter(|entry| entry.sequence() <= snapshot));
         }
         newest(self.core, self.search, entry.key(), snapshot)
     }
@@ -259,7 +257,7 @@ impl<'a> Pass<'_, 'a> {
             return Ok(false);
         }
         let question = Question::new(entry.key(), snapshot);
-        match self.core.covering(question.above(entry.node().sequence())) {
+        match self.core.covering(question.above(entry.sequence())) {
             Ok(cover) => Ok(cover.is_none()),
             Err(corruption) => Err(Gap {
                 corruption,
@@ -334,7 +332,7 @@ impl<'a> Pass<'_, 'a> {
     /// Whether another entry is in the run of `from`.
     #[inline]
     fn are_of_one_run(&self, run: Run, from: &Parked, other: &Verified<'a>) -> Result<bool, Gap> {
-        if run == Run::Equals && other.node().sequence() != from.sequence() {
+        if run == Run::Equals && other.sequence() != from.sequence() {
             return Ok(false);
         }
         if self.core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(other) {
@@ -350,7 +348,7 @@ impl<'a> Pass<'_, 'a> {
     fn position_past<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
         let sequence = match run {
             Run::Key => self.way.pick((SequenceNumber::MAX, 0)),
-            Run::Equals => entry.node().sequence(),
+            Run::Equals => entry.sequence(),
         };
         let before = self.target(entry.key(), sequence);
         self.way
@@ -420,16 +418,15 @@ impl<'a> Pass<'_, 'a> {
             return Ok(to);
         };
         let from = self.resumed(from)?;
-        let (here, there) = (from.node(), next.node());
         let moved = self.core.comparator.compare(next.key(), from.key());
-        let moved = moved.then(here.sequence().cmp(&there.sequence()));
-        if moved.then(here.revision().cmp(&there.revision())) == self.way.outward() {
+        let moved = moved.then(from.sequence().cmp(&next.sequence()));
+        if moved.then(from.revision().cmp(&next.revision())) == self.way.outward() {
             return Ok(to);
         }
         let corruption = Corruption::new(
             Place::Order,
-            bytes_of(here.offset()),
-            u64::from(there.offset()),
+            bytes_of(from.offset()),
+            u64::from(next.offset()),
             0,
         );
         Err(self.no_way(corruption))
@@ -439,5 +436,5 @@ impl<'a> Pass<'_, 'a> {
 /// Whether an entry is before the bound at which a walk in this direction ends.
 #[inline(never)]
 pub(crate) fn is_inside(core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) -> bool {
-    far.is_after(&core.comparator, entry.node()) == (way == Direction::Forward)
+    far.is_after(&core.comparator, &entry) == (way == Direction::Forward)
 }

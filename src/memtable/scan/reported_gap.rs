@@ -34,7 +34,7 @@ impl ReportedGap {
             Ok(Some(entry)) if gap.before == gap.after => {
                 Some(ScanBound::beside_key(way.opposite(), entry.key()))
             }
-            Ok(Some(entry)) => Some(ScanBound::beside(way, entry.node())),
+            Ok(Some(entry)) => Some(ScanBound::beside(way, &entry)),
             Ok(None) => Some(ScanBound::extreme(way.opposite())),
             Err(_) => None,
         };

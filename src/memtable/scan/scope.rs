@@ -77,7 +77,7 @@ impl Scope {
         let Visible::At(snapshot) = self.visible else {
             return true;
         };
-        let is_seen = next.node().sequence() <= snapshot && !next.kind().is_point_delete();
+        let is_seen = next.sequence() <= snapshot && !next.kind().is_point_delete();
         let differs =
             core.comparator.equality() == KeyEquality::Bytes && parked.has_other_key(next);
         is_seen && (differs || self.has_other_key(core, parked, next.key()))

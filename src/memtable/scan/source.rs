@@ -288,7 +288,7 @@ impl SortedSource for TableSource {
     ) -> Result<()> {
         let core = &self.cursor.handle.0;
         each_tombstone(core, |entry, end, _| {
-            take(entry.key(), end, entry.node().sequence())
+            take(entry.key(), end, entry.sequence())
         })
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn each_tombstone(
         let is_out_of_order =
             |next: Verified<'_>| core.comparator.compare(entry.key(), next.key()).is_gt();
         if core.comparator.compare(entry.key(), &end).is_ge() || next.is_some_and(is_out_of_order) {
-            return Err(misplaced(entry.offset(), entry.node().sequence()).into());
+            return Err(misplaced(entry.offset(), entry.sequence()).into());
         }
         take(&entry, &end, &search.view)?;
     }
@@ -49,7 +49,7 @@ pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<
         return Ok(kept);
     }
     let mut fragmenter = Fragmenter::under(core.comparator.clone()).with_snapshots(&[]);
-    each_tombstone(core, |entry, end, _| match entry.node().sequence() {
+    each_tombstone(core, |entry, end, _| match entry.sequence() {
         // A tombstone with sequence number 0 deletes nothing.
         sequence if (1..=snapshot).contains(&sequence) => {
             fragmenter.add(entry.key(), end, sequence)

@@ -334,7 +334,7 @@ impl Walk {
         };
         let search = self.scope.search(core)?;
         if let Ok(entry) = parked.verify(&search.view) {
-            return Ok(self.passed(way, entry.key(), entry.node().sequence()));
+            return Ok(self.passed(way, entry.key(), entry.sequence()));
         }
         // The entry was damaged after the walk came to it. The position is then next to the entry
         // that its link names.
@@ -343,7 +343,7 @@ impl Walk {
             .pass(core, &search, way)
             .adjacent_rarely(parked.offset())
         {
-            Ok(Some(entry)) => Ok(ScanBound::beside(way.opposite(), entry.node())),
+            Ok(Some(entry)) => Ok(ScanBound::beside(way.opposite(), &entry)),
             Ok(None) => Ok(ScanBound::extreme(way)),
             // The entry that its link names is damaged, too.
             Err(gap) => Err(gap.corruption),

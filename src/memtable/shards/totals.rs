@@ -66,11 +66,11 @@ impl Totals {
     pub(crate) fn meet(&mut self, entry: &Verified<'_>, hidden: Hidden, view: &View<'_>) {
         match hidden {
             Hidden::No => {
-                let bytes = entry.node().lengths().data_len();
+                let bytes = entry.lengths().data_len();
                 *self = self.plus(&Totals::of(
                     entry.kind(),
                     bytes,
-                    entry.node().stored_key_digest(view),
+                    entry.stored_key_digest(view),
                 ));
             }
             Hidden::Yes => self.displaced += 1,

@@ -46,7 +46,7 @@ impl List {
             0,
         );
         while let Some(entry) = next
-            && entry.node().order(search.comparator, to).is_lt()
+            && entry.order(search.comparator, to).is_lt()
         {
             count += 1;
             next = search
@@ -77,10 +77,10 @@ fn count_level(
         let Some(node) = search.view.try_open(next) else {
             break;
         };
-        if !node.order(search.comparator, to).is_lt() {
+        if !node.order_as_stored(search.comparator, to).is_lt() {
             return count;
         }
-        count += u64::from(!node.order(search.comparator, from).is_lt());
+        count += u64::from(!node.order_as_stored(search.comparator, from).is_lt());
         at = next;
     }
     0

@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
         }
         match (self.view.try_open(left), self.view.try_open(right)) {
             (Some(left), Some(right)) => left
-                .order(self.comparator, &right.position(self.comparator))
+                .order_as_stored(self.comparator, &right.position_as_stored(self.comparator))
                 .is_lt(),
             _ => false,
         }
@@ -193,12 +193,12 @@ impl<'a> Search<'a> {
         let (Some(left), Some(right)) = (left, right) else {
             return Ok(());
         };
-        let position = right.node().position(self.comparator);
-        if left.node().order(self.comparator, &position).is_lt() {
+        let position = right.position(self.comparator);
+        if left.order(self.comparator, &position).is_lt() {
             return Ok(());
         }
-        let place = bytes_of(left.node().offset());
-        let report = Corruption::new(Place::Order, place, u64::from(right.node().offset()), 0);
-        Err(report.with_sequence(left.node().sequence()))
+        let place = bytes_of(left.offset());
+        let report = Corruption::new(Place::Order, place, u64::from(right.offset()), 0);
+        Err(report.with_sequence(left.sequence()))
     }
 }

@@ -82,7 +82,7 @@ impl<'a> Search<'a> {
             let Ok(Some(entry)) = self.verified(left) else {
                 return open();
             };
-            if self.is_before(entry.node(), target) {
+            if entry.order(self.comparator, target).is_lt() {
                 return Ok(bracket);
             }
             right = left;

@@ -118,8 +118,7 @@ impl<'a> Search<'a> {
             .filter(|left| self.view.try_link(*left, 0) == Some(node));
         let before_right = match self.verified(right) {
             Ok(Some(right)) => entry
-                .node()
-                .order(self.comparator, &right.node().position(self.comparator))
+                .order(self.comparator, &right.position(self.comparator))
                 .is_lt(),
             Ok(None) => true,
             Err(_) => false,
@@ -127,6 +126,6 @@ impl<'a> Search<'a> {
         left.is_some()
             && before_right
             && self.list.holds(entry.kind())
-            && !self.is_before(entry.node(), target)
+            && !entry.order(self.comparator, target).is_lt()
     }
 }

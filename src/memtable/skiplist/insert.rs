@@ -366,7 +366,7 @@ impl<'a> Search<'a> {
         policy: DuplicatePolicy,
     ) -> Result<Option<Verified<'a>>> {
         let equal = bracket.entry.filter(|entry| self.is_equal(entry, fields));
-        let is_last = |equal: &Verified<'a>| equal.node().revision() == u32::MAX;
+        let is_last = |equal: &Verified<'a>| equal.revision() == u32::MAX;
         if equal.is_some_and(|equal| policy == DuplicatePolicy::Reject || is_last(&equal)) {
             return Err(Error::DuplicateEntry {
                 sequence: fields.sequence,
@@ -394,13 +394,12 @@ impl<'a> Search<'a> {
 
     #[inline(always)]
     fn is_equal(&self, entry: &Verified<'_>, fields: &Fields<'_>) -> bool {
-        entry.node().sequence() == fields.sequence
-            && self.comparator.are_equal(entry.key(), fields.key)
+        entry.sequence() == fields.sequence && self.comparator.are_equal(entry.key(), fields.key)
     }
 }
 
 /// The revision of an entry that replaces `displaced`.
 #[inline(always)]
 fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
-    displaced.map_or(0, |old| old.node().revision().saturating_add(1))
+    displaced.map_or(0, |old| old.revision().saturating_add(1))
 }

@@ -13,7 +13,7 @@ use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::{Built, Fields};
 use crate::memtable::arena::links::EndKeys;
-use crate::memtable::arena::node::{Node, misplaced};
+use crate::memtable::arena::node::misplaced;
 use crate::memtable::skiplist::search::Search;
 
 /// Compares an entry again with one side of its bracket (INSERT-3): by whole keys, loaded again,
@@ -34,7 +34,14 @@ pub(super) fn check_side(
     }
     // A closure might not be inlined.
     if let Some(node) = search.view.reload(side)
-        && let Some(ends) = fitting(search, fields, revision, &node, ends, expected)
+        && let version = (node.sequence(), node.revision())
+        && let Some(ends) = fitting(
+            search,
+            (fields, revision),
+            (node.key(), version),
+            ends,
+            expected,
+        )
     {
         return Ok(ends);
     }
@@ -53,7 +60,8 @@ fn check_healed_side(
     expected: cmp::Ordering,
 ) -> Result<EndKeys, Corruption> {
     let entry = search.view.entry(side)?;
-    let ends = fitting(search, fields, revision, entry.node(), ends, expected);
+    let (key, version) = (entry.key(), (entry.sequence(), entry.revision()));
+    let ends = fitting(search, (fields, revision), (key, version), ends, expected);
     ends.ok_or_else(|| misplaced(side, fields.sequence))
 }
 
@@ -61,15 +69,14 @@ fn check_healed_side(
 #[inline(always)]
 fn fitting(
     search: &Search<'_>,
-    fields: &Fields<'_>,
-    revision: u32,
-    node: &Node<'_>,
+    (fields, revision): (&Fields<'_>, u32),
+    (key, side): (&[u8], (SequenceNumber, u32)),
     ends: Option<EndKeys>,
     expected: cmp::Ordering,
 ) -> Option<EndKeys> {
-    let keys = search.comparator.compare(node.key(), fields.key);
+    let keys = search.comparator.compare(key, fields.key);
     let ends = ends.unwrap_or(EndKeys::of_order(keys));
-    let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
+    let version = || (fields.sequence, revision).cmp(&side);
     let fits =
         keys == expected || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected);
     fits.then_some(ends)
@@ -142,6 +149,6 @@ fn check_caller_digest(
 #[inline(never)]
 fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumber), Corruption> {
     let entry = view.open(node)?.verify(&view)?;
-    let sequence = entry.node().sequence();
+    let sequence = entry.sequence();
     Ok((entry.carried().without_sequence(sequence), sequence))
 }

@@ -340,7 +340,7 @@ impl Inserter {
         let Some(opened) = search.view.try_open(node) else {
             return;
         };
-        let target = opened.position(search.comparator);
+        let target = opened.position_as_stored(search.comparator);
         let directory = search.directory();
         if directory.name(&mut self.slab, LeafSlot::NONE, node, &target) == Named::Busy {
             self.wait(node);
@@ -399,8 +399,8 @@ mod tests {
         let entries = |search: &Search<'_>| {
             let (mut at, mut found) = (search.sentinel, Vec::new());
             while let Some(entry) = search.next(at).unwrap() {
-                found.push((entry.key().to_vec(), entry.node().sequence()));
-                at = entry.node().offset();
+                found.push((entry.key().to_vec(), entry.sequence()));
+                at = entry.offset();
             }
             found
         };

@@ -136,7 +136,6 @@ impl<'a> Search<'a> {
     fn position_beside(self, at: u32, way: Direction) -> Result<Target<'a>, Corruption> {
         Ok(match self.verified(at)? {
             Some(entry) => entry
-                .node()
                 .position(self.comparator)
                 .with_side(way.pick((Side::Before, Side::After))),
             None => Target::extreme(way.pick((Side::End, Side::Start))),

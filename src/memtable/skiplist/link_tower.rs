@@ -54,7 +54,7 @@ impl Search<'_> {
             // bracket has verified `tower.pred`.
             if next != self.sentinel {
                 let after = self.verified(next).ok()??;
-                if after.node().order(self.comparator, target).is_lt() {
+                if after.order(self.comparator, target).is_lt() {
                     prev = next;
                     continue;
                 }

@@ -73,7 +73,7 @@ impl Table {
         let placement = self.list.insert(&search, &mut inserter, &fields, policy)?;
         self.list
             .link_tower(&search, &mut inserter, &fields, placement.tower);
-        Ok(placement.displaced.map(|old| old.node().revision()))
+        Ok(placement.displaced.map(|old| old.revision()))
     }
 
     /// Whether a read finds the key. Asserts that its value is whole.
@@ -95,21 +95,17 @@ impl Table {
     fn rows(&self) -> Vec<(Vec<u8>, u64, u32)> {
         let search = self.search();
         let row = |entry: crate::memtable::arena::node::Verified<'_>| {
-            (
-                entry.key().to_vec(),
-                entry.node().sequence(),
-                entry.node().revision(),
-            )
+            (entry.key().to_vec(), entry.sequence(), entry.revision())
         };
         let (mut rows, mut at) = (vec![], search.sentinel);
         while let Some(entry) = search.next(at).unwrap() {
-            at = entry.node().offset();
+            at = entry.offset();
             rows.push(row(entry));
         }
         let mut back = vec![];
         at = search.sentinel;
         while let Some(entry) = search.prev(at).unwrap() {
-            at = entry.node().offset();
+            at = entry.offset();
             back.push(row(entry));
         }
         back.reverse();
@@ -429,7 +425,7 @@ fn loom_readers_report_no_damage() {
             spawn(move || {
                 let search = table.search();
                 let first = search.next(search.sentinel).unwrap().unwrap();
-                search.next(first.node().offset()).unwrap();
+                search.next(first.offset()).unwrap();
                 search
                     .bracket(&Target::extreme(Side::End), &mut Trail::default())
                     .unwrap();
@@ -493,6 +489,6 @@ fn loom_replace_never_hides_a_key() {
         let around = search
             .bracket(&Target::extreme(Side::Start), &mut Trail::default())
             .unwrap();
-        assert_eq!(around.entry.map(|entry| entry.node().revision()), Some(2));
+        assert_eq!(around.entry.map(|entry| entry.revision()), Some(2));
     });
 }

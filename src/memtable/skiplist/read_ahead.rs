@@ -205,7 +205,7 @@ impl<'a> Search<'a> {
         let Some(opened) = self.view.try_open(node) else {
             return;
         };
-        let Some(hint) = self.hint(&opened.position(self.comparator)) else {
+        let Some(hint) = self.hint(&opened.position_as_stored(self.comparator)) else {
             return;
         };
         let is_before = direction == Direction::Forward && hint.after != node;

@@ -72,10 +72,10 @@ impl<'a> Search<'a> {
         Target::new(self.comparator, fields.key, fields.sequence)
     }
 
-    /// Whether a node is before a position.
+    /// Whether a node, as it is stored, is before a position.
     #[inline(always)]
     pub(super) fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
-        node.order(self.comparator, target).is_lt()
+        node.order_as_stored(self.comparator, target).is_lt()
     }
 
     /// Opens and verifies a node, which may be a healed copy; `None` for the sentinel. Compiled once:

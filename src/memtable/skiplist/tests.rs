@@ -115,7 +115,7 @@ impl Table {
             };
             assert_eq!(entry.value(&search.view).unwrap(), VALUE);
             let (key, sequence) = entry.version();
-            rows.push((key.to_vec(), sequence, entry.node().revision()));
+            rows.push((key.to_vec(), sequence, entry.revision()));
             at = next;
         }
     }
@@ -286,7 +286,7 @@ fn many_searches_end_where_single_ones_end_also_over_damage() {
     let stride = if cfg!(debug_assertions) { 3 } else { 1 };
     let mut at = search.sentinel;
     while let Some(entry) = search.next(at).unwrap() {
-        at = entry.node().offset();
+        at = entry.offset();
         // The key starts 44 bytes after the node and is 8 long: two words hold it.
         for (unit, bit) in
             (0..2).flat_map(|word| (0..64).step_by(stride).map(move |bit| (at + 5 + word, bit)))
@@ -436,7 +436,7 @@ fn a_key_that_is_not_what_was_hashed_is_not_published() {
     for len in 0..bytes.len() {
         let entry = search.next(at).unwrap().unwrap();
         assert_eq!(entry.key(), &bytes[..len]);
-        at = entry.node().offset();
+        at = entry.offset();
     }
     assert!(search.next(at).unwrap().is_none());
 }

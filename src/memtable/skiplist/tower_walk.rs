@@ -16,10 +16,11 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use std::cmp::Ordering as Order;
+
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::layout::HEIGHT_MAX;
-use crate::memtable::arena::node::Node;
 use crate::memtable::skiplist::search::Search;
 use crate::memtable::skiplist::splice::Trail;
 use crate::prefetch::prefetch_read;
@@ -139,19 +140,14 @@ impl Search<'_> {
         else {
             return self.past_damaged_node(walk, target, trail, checks);
         };
-        self.pass(walk, &node, target, trail)
+        let order = node.order_as_stored(self.comparator, target);
+        self.pass(walk, order, trail)
     }
 
-    /// Moves to the candidate, whose node this is, if it is before the target, or else down.
+    /// Moves to the candidate, if this order says that it is before the target, or else down.
     #[inline(always)]
-    fn pass(
-        &self,
-        walk: &mut Walk,
-        node: &Node<'_>,
-        target: &Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Progress {
-        if !node.order(self.comparator, target).is_lt() {
+    fn pass(&self, walk: &mut Walk, order: Order, trail: &mut Trail<'_>) -> Progress {
+        if !order.is_lt() {
             walk.greater = walk.candidate;
             return self.descend(walk, trail);
         }
@@ -181,7 +177,7 @@ impl Search<'_> {
             return Progress::Stopped(walk.candidate);
         }
         if let Some(healed) = self.view.healed(walk.candidate) {
-            return self.pass(walk, healed.node(), target, trail);
+            return self.pass(walk, healed.order(self.comparator, target), trail);
         }
         if walk.damaged_node == 0 {
             walk.damaged_node = walk.candidate;

@@ -269,7 +269,7 @@ fn no_link_shares_a_line_with_the_back_link_of_its_target() {
         let (table, ..) = build(shape, seed());
         let list = table.core().point_search().unwrap();
         let (mut node, mut passed) = (list.sentinel, 0);
-        while let Some(next) = list.next(node).unwrap().map(|entry| entry.node().offset()) {
+        while let Some(next) = list.next(node).unwrap().map(|entry| entry.offset()) {
             let (link, back_link) = (View::slot(node, 0), next + BACK_UNITS);
             assert_ne!(
                 link / LINE_UNITS,

@@ -66,7 +66,7 @@ fn nodes_per_get(table: &MemTable, keys: &[Vec<u8>]) -> f64 {
         );
         let target = Target::new(&table.core().comparator, key, u64::MAX);
         let entry = search.bracket(&target, &mut trail).unwrap().entry.unwrap();
-        assert_eq!((entry.key(), entry.node().sequence()), (&key[..], sequence));
+        assert_eq!((entry.key(), entry.sequence()), (&key[..], sequence));
     }
     f64::from(trail.nodes) / keys.len() as f64
 }

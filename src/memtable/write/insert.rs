@@ -298,8 +298,8 @@ fn account(
             displaced: None,
         };
     };
-    let data_bytes = old.node().lengths().data_len();
-    let gone = Totals::of(old.kind(), data_bytes, old.node().stored_key_digest(view)).negated();
+    let data_bytes = old.lengths().data_len();
+    let gone = Totals::of(old.kind(), data_bytes, old.stored_key_digest(view)).negated();
     entered.count(
         &Totals {
             displaced: 1,

@@ -149,12 +149,9 @@ fn search_near(
         return Ok((0, 0));
     };
     let inside = |write: &Fields<'_>| {
-        bracket.entry.is_none_or(|succ| {
-            !succ
-                .node()
-                .order(search.comparator, &search.target(write))
-                .is_lt()
-        })
+        bracket
+            .entry
+            .is_none_or(|succ| !succ.order(search.comparator, &search.target(write)).is_lt())
     };
     search.apply_policy(&bracket, last, policy)?;
     let mut near = 1;

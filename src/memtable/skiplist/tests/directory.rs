@@ -78,8 +78,8 @@ impl Table {
         let (search, mut entries) = (self.search(), Vec::new());
         let mut at = search.sentinel;
         while let Some(entry) = search.next(at).unwrap() {
-            entries.push((entry.key().to_vec(), entry.node().sequence()));
-            at = entry.node().offset();
+            entries.push((entry.key().to_vec(), entry.sequence()));
+            at = entry.offset();
         }
         entries
     }
@@ -97,7 +97,7 @@ impl Table {
             let entry = search.bracket(target, &mut trail).unwrap().entry;
             let entry = entry.unwrap_or_else(|| panic!("{note}: {key:?}@{sequence} is not there"));
             assert_eq!(
-                (entry.key(), entry.node().sequence()),
+                (entry.key(), entry.sequence()),
                 (&key[..], *sequence),
                 "{note}"
             );
@@ -109,7 +109,7 @@ impl Table {
                 .unwrap()
                 .unwrap();
             assert_eq!(
-                (entry.key(), entry.node().sequence()),
+                (entry.key(), entry.sequence()),
                 (&entries[index].0[..], entries[index].1),
                 "{note}"
             );
@@ -624,7 +624,7 @@ fn slots_lead_around_a_broken_link() {
     let (entries, search) = (table.entries(), table.search());
     let mut nodes = vec![search.sentinel];
     while let Some(entry) = search.next(nodes[nodes.len() - 1]).unwrap() {
-        nodes.push(entry.node().offset());
+        nodes.push(entry.offset());
     }
     for (place, pair) in nodes.windows(2).enumerate() {
         let link = search.view.word(View::slot(pair[0], 0)).unwrap();
