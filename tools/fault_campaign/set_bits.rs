@@ -1,7 +1,7 @@
 //! One flipped bit in a table of a set: the active table, or one of two that wait for their flush.
 //!
 //! ```text
-//!   write all rows, with two switches and two snapshots  ->  park a cursor on every key  ->  flip
+//!   write all rows, with two switches and two snapshots  ->  park two cursors on every key  ->  flip
 //!   ->  gets, multi_gets and scans of three views, parked cursors  ->  writes  ->  the same reads  ->  flush
 //! ```
 //! The flush must pass what it passes for an undamaged set after the same writes.
@@ -112,9 +112,14 @@ pub(crate) fn run(
     let newest = model.snapshots.len() - 1;
     let mut parked = Vec::new();
     for row in model.visible(newest) {
-        let mut cursor = filled.views[newest].cursor()?;
-        cursor.seek(&row.key)?;
-        parked.push(cursor);
+        let mut cursors = [
+            filled.views[newest].cursor()?,
+            filled.views[newest].cursor()?,
+        ];
+        for cursor in &mut cursors {
+            cursor.seek(&row.key)?;
+        }
+        parked.push(cursors);
     }
     let (area, bounds) = match bit {
         Some(bit) => strike(&filled, bit).map(|(area, bounds)| (Some(area), bounds))?,
@@ -122,14 +127,15 @@ pub(crate) fn run(
     };
     let mut trial = Trial::new(model, bounds, turn);
     let shown = model.visible(newest);
-    for (place, mut cursor) in parked.into_iter().enumerate() {
+    for (place, [mut forward, mut back]) in parked.into_iter().enumerate() {
+        let what = "a parked cursor of a set";
         trial.call(Call::Parked, |trial| {
-            meet(
-                trial,
-                "a parked cursor of a set",
-                &shown[place + 1..],
-                || cursor.next().map(|entry| entry.cloned()),
-            );
+            let rows = &shown[place + 1..];
+            meet(trial, what, rows, || Ok(forward.next()?.cloned()));
+        });
+        trial.call(Call::Parked, |trial| {
+            let rows: Vec<&Row> = shown[..place].iter().copied().rev().collect();
+            meet(trial, what, &rows, || Ok(back.prev()?.cloned()));
         });
     }
     for (number, view) in filled.views.iter().enumerate() {

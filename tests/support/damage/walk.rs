@@ -709,13 +709,14 @@ fn end_of(model: &Model, row: &Row) -> usize {
 
 type At<C> = Vec<(usize, C)>;
 
-/// Parked cursors and ranges, and their rows.
+/// Parked cursors and ranges, and their rows. On each row are two cursors: one moves forward, the
+/// other one back.
 #[derive(Default)]
 pub struct Parked<'t> {
-    raw: At<Cursor<Borrowed<'t>>>,
-    resolved: At<Cursor<Borrowed<'t>, AtSnapshot>>,
-    owned: At<OwnedCursor>,
-    owned_resolved: At<OwnedCursor<AtSnapshot>>,
+    raw: At<[Cursor<Borrowed<'t>>; 2]>,
+    resolved: At<[Cursor<Borrowed<'t>, AtSnapshot>; 2]>,
+    owned: At<[OwnedCursor; 2]>,
+    owned_resolved: At<[OwnedCursor<AtSnapshot>; 2]>,
     /// Rows that the front and the back have shown; the range.
     ranges: Vec<((usize, usize), Ranged<'t>)>,
     /// Rows that the range has shown, in its order.
@@ -740,38 +741,41 @@ enum ParkedDescent<'t> {
 const STEPS: usize = 3;
 /// The snapshot of the cursors that read at one.
 const SNAPSHOT: usize = 1;
-/// Most cursors of a kind.
-const MOST: usize = 64;
+/// Most rows with cursors of a kind.
+const CURSORS_MOST: usize = 512;
+/// Most ranges of a kind: each takes a step for every row that it has shown.
+const RANGES_MOST: usize = 64;
 
 impl<'t> Parked<'t> {
     /// Parks cursors on rows all over an undamaged table. `turn` selects half of the kinds.
     pub fn new(table: &'t MemTable, model: &Model, turn: u64) -> Result<Parked<'t>, Error> {
         let mut parked = Parked::default();
-        let places = |rows: usize| {
-            (turn as usize % rows.div_ceil(MOST).max(1)..rows).step_by(rows.div_ceil(MOST).max(1))
+        let places = |rows: usize, most: usize| {
+            let step = rows.div_ceil(most).max(1);
+            (turn as usize % step..rows).step_by(step)
         };
         let shown = model.visible(SNAPSHOT);
         let snapshot = model.snapshots[SNAPSHOT];
-        for place in places(model.rows.len()) {
+        for place in places(model.rows.len(), CURSORS_MOST) {
             let row = &model.rows[place];
             if turn.is_multiple_of(2) {
-                parked.raw.push((place, park(table.cursor(), row)?));
+                parked.raw.push((place, park(|| table.cursor(), row)?));
             } else {
                 parked
                     .owned
-                    .push((place, park(table.cursor().owned(), row)?));
+                    .push((place, park(|| table.cursor().owned(), row)?));
             }
         }
-        for place in places(shown.len()) {
+        for place in places(shown.len(), CURSORS_MOST) {
             let row = shown[place];
             if turn.is_multiple_of(2) {
                 parked
                     .owned_resolved
-                    .push((place, park(table.cursor_at(snapshot).owned(), row)?));
+                    .push((place, park(|| table.cursor_at(snapshot).owned(), row)?));
             } else {
                 parked
                     .resolved
-                    .push((place, park(table.cursor_at(snapshot), row)?));
+                    .push((place, park(|| table.cursor_at(snapshot), row)?));
             }
         }
         // One kind of range per turn. One of its ends is at each place, and the other end anywhere,
@@ -783,7 +787,7 @@ impl<'t> Parked<'t> {
         } else {
             model.rows.len()
         };
-        for place in places(rows + 1) {
+        for place in places(rows + 1, RANGES_MOST) {
             let other = turn as usize / RANGES % (rows - place + 1);
             let ends =
                 [(place, 0), (0, place), (place, other)][(turn as usize / RANGES + place) % 3];
@@ -791,7 +795,7 @@ impl<'t> Parked<'t> {
                 .ranges
                 .push((ends, ranged(table, snapshot, kind, ends)?));
         }
-        for place in places(model.rows.len() + 1)
+        for place in places(model.rows.len() + 1, RANGES_MOST)
             .skip(turn as usize % 4)
             .step_by(4)
         {
@@ -856,12 +860,16 @@ fn moved<H: Handle, L: Visibility>(
     Ok(range)
 }
 
+/// Two cursors on a row.
 fn park<H: Handle, L: Visibility>(
-    mut cursor: Cursor<H, L>,
+    cursor: impl Fn() -> Cursor<H, L>,
     row: &Row,
-) -> Result<Cursor<H, L>, Error> {
-    cursor.seek_version(&row.key, row.sequence)?;
-    Ok(cursor)
+) -> Result<[Cursor<H, L>; 2], Error> {
+    let mut cursors = [cursor(), cursor()];
+    for cursor in &mut cursors {
+        cursor.seek_version(&row.key, row.sequence)?;
+    }
+    Ok(cursors)
 }
 
 impl<'m> Trial<'m> {
@@ -929,39 +937,30 @@ impl<'m> Trial<'m> {
         Walk::between(rows, front, to).parked(if unsure { WayOn::Unsure } else { WayOn::Sure })
     }
 
-    /// Checks that a parked cursor shows its row or nothing, and then takes some steps either way.
+    /// Checks that both parked cursors show their row, and then takes some steps with each.
     fn resume<H: Handle, L: Visibility>(
         &mut self,
         what: &str,
         rows: &[&Row],
         place: usize,
-        mut cursor: Cursor<H, L>,
+        [mut forward, mut back]: [Cursor<H, L>; 2],
     ) {
-        self.call(Call::Parked, |trial| match cursor.entry() {
-            Ok(Some(entry)) => trial.shows(&entry, rows[place], what),
-            Ok(None) => {
-                trial.wrong(|| format!("{what} on {} has no entry", rows[place].key.escape_ascii()))
-            }
-            Err(error) => trial.refused(&error, what),
-        });
-        let forward = (self.turn() as usize / 2 + place).is_multiple_of(2);
-        let (mut walk, end) = if forward {
-            (Walk::between(rows, place + 1, rows.len()), End::Front)
-        } else {
-            (Walk::between(rows, 0, place), End::Back)
-        };
-        walk = walk.parked(self.way_on(Some(rows[place])));
+        for cursor in [&forward, &back] {
+            self.call(Call::Parked, |trial| match cursor.entry() {
+                Ok(Some(entry)) => trial.shows(&entry, rows[place], what),
+                Ok(None) => trial
+                    .wrong(|| format!("{what} on {} has no entry", rows[place].key.escape_ascii())),
+                Err(error) => trial.refused(&error, what),
+            });
+        }
+        let way_on = self.way_on(Some(rows[place]));
         self.call(Call::Parked, |trial| {
-            for _ in 0..STEPS {
-                let moved = if forward {
-                    cursor.next()
-                } else {
-                    cursor.prev()
-                };
-                if !trial.meet(&mut walk, end, moved, what) {
-                    return;
-                }
-            }
+            let mut walk = Walk::between(rows, place + 1, rows.len()).parked(way_on);
+            let _ = (0..STEPS).all(|_| trial.meet(&mut walk, End::Front, forward.next(), what));
+        });
+        self.call(Call::Parked, |trial| {
+            let mut walk = Walk::between(rows, 0, place).parked(way_on);
+            let _ = (0..STEPS).all(|_| trial.meet(&mut walk, End::Back, back.prev(), what));
         });
     }
 }
