@@ -225,7 +225,7 @@ impl RangeTombstones {
         let entries = Entries(search.view);
         let source = source(ground, &entries);
         let (mut at, mut walks) = (search.sentinel, 0..WALKS_MAX);
-        while let Some(entry) = search.next_or_gap(at).map_err(|gap| gap.corruption)? {
+        while let Some(entry) = search.next(at).map_err(|gap| gap.corruption)? {
             let sequence = entry.sequence();
             let end = Question::new(entry.value(&search.view)?, sequence);
             let reaches = || self.live.max_covering(source, end) == Ok(Some(sequence));
@@ -400,7 +400,11 @@ impl RangeTombstones {
             let unless_right = ListAnswers {
                 control: &ground.arena.control,
             };
-            self.live.finish(source(ground, ground.arena));
+            let entries = ground.arena.view().map(Entries);
+            let spans = entries
+                .as_ref()
+                .map_or(ground.arena as &dyn Spans, |entries| entries);
+            self.live.finish(source(ground, spans));
             if self.contradicts_list(ground) != Ok(true) {
                 std::mem::forget(unless_right);
             }
