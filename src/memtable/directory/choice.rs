@@ -8,14 +8,14 @@
 //! Any thread that holds the page's lock. O(page).
 
 #![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "a page keeps few bytes")]
 
 use std::cmp::Ordering as Order;
-use std::ops::Range;
 
-use crate::comparator::{KeyComparator, KeyOrder};
+use crate::comparator::KeyOrder;
 use crate::memtable::arena::node::Node;
 use crate::memtable::directory::discriminator::{
-    Kind, Measure, Shares, choose, difference, shared,
+    Kind, Measure, PLACES, Places, Shares, WORD, choose, difference, shared,
 };
 use crate::memtable::directory::lookup::{Pages, START};
 use crate::memtable::directory::page::{Locked, Page, SLOTS, TURNS_MAX};
@@ -40,29 +40,26 @@ pub(super) struct Coming<'k> {
     pub(super) key: &'k [u8],
 }
 
+/// The keys of a page by slot.
+struct Keys<'a> {
+    /// The first slot with a key: the one before it is the start of the list.
+    first: usize,
+    keys: [&'a [u8]; SLOTS],
+}
+
 /// A rule, and how many neighbours it leaves equal.
-pub(super) struct Choice {
-    pub(super) measure: Measure,
+struct Choice {
+    measure: Measure,
     ties: usize,
 }
 
-/// What becomes of a page that a key does not suit.
-pub(super) enum Unsuited {
-    /// A page with this rule replaces it.
-    Replaced(Measure),
-    /// The key begins the next page.
-    Left,
-}
-
-/// The places after the first `skip` bytes in which each of these keys, which are in order, first
-/// differs from the one before, as far as bytes can be chosen. `None`: later or nowhere.
-fn places(comparator: &KeyComparator, keys: &[&[u8]], skip: u32) -> [Option<u8>; SLOTS] {
-    let (skip, mut places) = (skip as usize, [None; SLOTS]);
-    for (place, pair) in places.iter_mut().zip(keys.windows(2)) {
-        *place = difference(comparator, pair[0], pair[1], skip)
-            .and_then(|at| u8::try_from(at - skip).ok());
-    }
-    places
+/// Where a key goes that comes to a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Into the page.
+    Here,
+    /// Into a new page after it.
+    Next,
 }
 
 impl<'a> Pages<'_, 'a> {
@@ -83,63 +80,76 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The rule that tells most of these keys apart: those of a page's slots, and one that comes to
-    /// them. `None`: damage.
-    pub(super) fn choice(
+    /// The keys of a page's slots. `None`: damage.
+    fn keys(&self, locked: &Locked<'a>) -> Option<Keys<'a>> {
+        let first = usize::from(locked.node(self.view, 0)? == START);
+        let mut keys = [&[][..]; SLOTS];
+        for (place, key) in keys.iter_mut().enumerate().take(locked.count).skip(first) {
+            *key = self.view.try_open(locked.node(self.view, place)?)?.key();
+        }
+        Some(Keys { first, keys })
+    }
+
+    /// The rule that tells most of these keys apart: those of a page, and one that comes to them.
+    /// `None`: damage.
+    fn choice(
         &self,
         locked: &Locked<'a>,
-        slots: Range<usize>,
+        Keys { first, keys }: &Keys<'a>,
         coming: Option<Coming<'_>>,
     ) -> Option<Choice> {
-        let (mut keys, mut count, mut reference) = ([&[][..]; SLOTS + 1], 0, None);
-        for place in slots.start..=slots.end {
-            if let Some(coming) = coming.filter(|coming| coming.place == place) {
-                keys[count] = coming.key;
-                count += 1;
-            }
-            if place == slots.end {
-                break;
-            }
-            let node = locked.slot(self.view, place)?.node;
-            if node != START {
-                let node = self.view.try_open(node)?;
-                keys[count] = node.key();
-                count += 1;
-                reference.get_or_insert(node);
+        let (mut all, mut count) = ([&[][..]; SLOTS + 1], locked.count);
+        all[..SLOTS].copy_from_slice(keys);
+        if let Some(Coming { place, key }) = coming {
+            all.get_mut(place..=count)?.rotate_right(1);
+            all[place] = key;
+            count += 1;
+        }
+        let keys = all.get(*first..count)?;
+        let skip = shared(self.comparator, keys.first()?, keys.last()?);
+        // How many neighbours first differ in each place after the shared bytes.
+        let (mut differ, mut places) = ([0_u8; 256], Places::default());
+        for pair in keys.windows(2) {
+            let at = difference(self.comparator, pair[0], pair[1], skip as usize);
+            let place = at.map_or(PLACES, |at| at - skip as usize);
+            if place < PLACES {
+                differ[place] += 1;
+                places.insert(place as u8);
             }
         }
-        let keys = &keys[..count];
-        let skip = shared(self.comparator, keys.first()?, keys.last()?);
-        let places = places(self.comparator, keys, skip);
-        let places = &places[..count - 1];
-        let measure = self.measure_of(&reference?, skip);
-        let ties = |tells: &dyn Fn(u8) -> bool| {
-            let is_tied = |place: &&Option<u8>| !place.is_some_and(tells);
-            places.iter().filter(is_tied).count()
-        };
         let bytes = locked.kind.bytes();
+        let ties = |kept: [u8; WORD]| {
+            let told = kept[..bytes]
+                .iter()
+                .map(|place| differ[usize::from(*place)]);
+            keys.len() - 1 - told.map(usize::from).sum::<usize>()
+        };
+        let measure = self.measure_of(&self.node_in(locked, *first)?, skip);
         let plain = Choice {
             measure,
-            ties: ties(&|place| usize::from(place) < bytes),
+            ties: ties([0, 1, 2, 3, 4, 5, 6, 7]),
         };
         if plain.ties <= allowed(locked.kind) || self.comparator.key_order() != KeyOrder::Bytes {
             return Some(plain);
         }
-        let chosen = choose(places.iter().flatten().copied(), bytes);
-        let kept = chosen.to_be_bytes();
-        let measure = Measure { chosen, ..measure };
-        let ties = ties(&|place| kept[..bytes].contains(&place));
+        let chosen = choose(places, bytes);
+        let ties = ties(chosen.to_be_bytes());
         Some(if ties < plain.ties {
+            let measure = Measure { chosen, ..measure };
             Choice { measure, ties }
         } else {
             plain
         })
     }
 
-    /// A rule that leaves at most half as many neighbours equal as a page's own, if the page is worth
-    /// it and may be replaced once more. A key that comes after a full page stays out of it.
-    pub(super) fn better(&self, locked: &Locked<'a>, coming: Coming<'_>) -> Option<Measure> {
+    /// How many neighbours a page leaves equal, if it is worth another rule and may get one. Any rule
+    /// is better than that of a page that was not measured since its split. A key that comes after a
+    /// full page stays out of it.
+    pub(super) fn ties(&self, locked: &Locked<'a>, coming: Coming<'_>) -> Option<usize> {
         let measure = locked.page.measure(self.view, locked.kind);
+        if measure.turns == 0 {
+            return Some(usize::MAX);
+        }
         let is_full = locked.count == SLOTS;
         let worth = match locked.kind {
             Kind::Leaf if is_full => TIES_MAX + 1,
@@ -164,55 +174,129 @@ impl<'a> Pages<'_, 'a> {
         }
         let old = (1..locked.count).filter(|slot| words(*slot) == words(slot - 1));
         let ties = old.count() + usize::from(news);
-        if ties < worth {
-            return None;
-        }
-        let slots = 0..locked.count;
-        let choice = self.choice(locked, slots, Some(coming).filter(|_| comes))?;
-        (choice.ties <= ties / 2).then_some(Measure {
-            turns: measure.turns + 1,
-            ..choice.measure
-        })
+        (ties >= worth).then_some(ties)
     }
 
-    /// What becomes of a page that does not suit a key. `side` is where the key is beside those that
-    /// begin with the page's bytes.
-    pub(super) fn unsuited(
+    /// Prepares a page, which is not split, for a key that comes to it. The page is measured again if
+    /// it does not suit the key, or leaves that many neighbours equal. `None`: damage.
+    pub(super) fn prepare(
         &self,
-        locked: &Locked<'a>,
+        locked: &mut Locked<'a>,
+        level: u32,
+        coming: Coming<'_>,
+        ties: Option<usize>,
+    ) -> Option<Room> {
+        let is_full = locked.count == SLOTS;
+        if !is_full {
+            let measure = locked.page.measure(self.view, locked.kind);
+            let kept = measure.kept(self.comparator, coming.key, locked.kind);
+            let side = measure.side(self.view, self.comparator, coming.key);
+            // Only chosen bytes may be out of order (MEASURE-1).
+            let is_ordered = measure.chosen == 0 || Self::is_ordered(locked, coming.place, kept);
+            if side.is_ne() || !is_ordered {
+                return self.unsuited(locked, level, coming, side);
+            }
+        }
+        if let Some(ties) = ties {
+            let keys = self.keys(locked)?;
+            let comes = Some(coming).filter(|_| !is_full);
+            let choice = self.choice(locked, &keys, comes)?;
+            if choice.ties <= ties / 2 {
+                let turns = locked.page.measure(self.view, locked.kind).turns + 1;
+                self.remeasure(locked, &keys, choice.measure.at_turn(turns))?;
+            }
+        }
+        Some(if is_full { Room::Next } else { Room::Here })
+    }
+
+    /// Gives a page another rule, which its keys suit (PAGE-3).
+    fn remeasure(&self, locked: &mut Locked<'a>, keys: &Keys<'a>, measure: Measure) -> Option<()> {
+        let page = locked.page;
+        // Before the first store, because the comparator may panic (NAME-2).
+        let (first, mut words) = (keys.first, [0; SLOTS]);
+        let keys = words.iter_mut().zip(&keys.keys).take(locked.count);
+        for (word, key) in keys.skip(first) {
+            *word = measure.kept(self.comparator, key, locked.kind);
+        }
+        let shares = match page.prev() {
+            _ if measure.skip == 0 => Shares::BOTH,
+            0 => self.high_shares(&measure, page.next()),
+            _ => {
+                let low = self.shares(&measure, page.low(), Shares::LOW);
+                low.and(self.high_shares(&measure, page.next()))
+            }
+        };
+        locked.set_measure(self.view, self.comparator, &Measure { shares, ..measure })?;
+        locked.set_discriminators(&words);
+        Some(())
+    }
+
+    /// Measures a page again that does not suit a key, or leaves the key to the next page. `side` is
+    /// where the key is beside those that begin with the page's bytes. `None`: damage.
+    fn unsuited(
+        &self,
+        locked: &mut Locked<'a>,
         level: u32,
         coming: Coming<'_>,
         side: Order,
-    ) -> Option<Unsuited> {
+    ) -> Option<Room> {
         let is_last = level == 0 && locked.page.next() == 0;
         let is_after = coming.place == locked.count;
         if is_last && is_after && locked.count >= APART_LAST_MIN {
-            return Some(Unsuited::Left);
+            return Some(Room::Next);
         }
-        let suited = self.suited(locked, coming)?;
+        let keys = self.keys(locked)?;
+        let suited = self.suited(locked, &keys, coming, side)?;
         let is_apart = side.is_ne() && suited.chosen != 0 && locked.count >= APART_MIN;
-        Some(if is_apart && is_after && !is_last {
-            Unsuited::Left
-        } else {
-            Unsuited::Replaced(suited)
-        })
+        if is_apart && is_after && !is_last {
+            return Some(Room::Next);
+        }
+        self.remeasure(locked, &keys, suited)?;
+        Some(Room::Here)
     }
 
     /// The rule for a page whose own does not suit a key that comes to it.
-    fn suited(&self, locked: &Locked<'a>, coming: Coming<'_>) -> Option<Measure> {
-        let turns = locked.page.measure(self.view, locked.kind).turns + 1;
-        let plain = Measure {
-            turns: TURNS_MAX,
-            ..Measure::PLAIN
-        };
+    fn suited(
+        &self,
+        locked: &Locked<'a>,
+        keys: &Keys<'a>,
+        coming: Coming<'_>,
+        side: Order,
+    ) -> Option<Measure> {
+        let old = locked.page.measure(self.view, locked.kind);
+        let turns = old.turns + 1;
         if turns >= TURNS_MAX {
-            // It suits every key: the page is not replaced again.
-            return Some(plain);
+            // It suits every key: the page is not measured again.
+            return Some(Measure::PLAIN.at_turn(TURNS_MAX));
         }
-        let choice = self.choice(locked, 0..locked.count, Some(coming))?;
+        if side.is_ne() {
+            let choice = self.choice(locked, keys, Some(coming))?;
+            return Some(choice.measure.at_turn(turns));
+        }
+        // The key is out of order by the chosen bytes: it differs from a neighbour before the last of
+        // them, in another one.
+        let bytes = locked.kind.bytes();
+        let mut places = Places::default();
+        old.chosen.to_be_bytes()[..bytes]
+            .iter()
+            .for_each(|place| places.insert(*place));
+        for slot in
+            coming.place.saturating_sub(1).max(keys.first)..locked.count.min(coming.place + 1)
+        {
+            let at = difference(
+                self.comparator,
+                keys.keys[slot],
+                coming.key,
+                old.skip as usize,
+            );
+            let place = at.and_then(|at| u8::try_from(at - old.skip as usize).ok());
+            place.iter().for_each(|place| places.insert(*place));
+        }
+        let chosen = choose(places, bytes);
         Some(Measure {
+            chosen,
             turns,
-            ..choice.measure
+            ..old
         })
     }
 

@@ -108,7 +108,7 @@ pub(crate) struct Measure {
     /// The chosen bytes (MEASURE-2): where each is after the bytes that are left out, a byte each,
     /// ascending, in big-endian order; a leaf keeps the first four. 0: none are chosen.
     pub(super) chosen: u64,
-    /// How often the page was replaced since its last split.
+    /// How often the page was measured since its last split. 0: the next name measures it.
     pub(super) turns: u64,
 }
 
@@ -135,8 +135,16 @@ pub(super) fn difference(
     let same = match comparator.key_order() {
         KeyOrder::Bytes => {
             let [left, right] = [left, right].map(|key| key.get(from..).unwrap_or(&[]));
-            let words = left.as_chunks::<WORD>().0.iter().zip(right.as_chunks().0);
-            WORD * words.take_while(|(left, right)| left == right).count()
+            let parts = left.as_chunks::<{ 2 * WORD }>().0.iter();
+            let mut same = 0;
+            for (left, right) in parts.zip(right.as_chunks().0) {
+                if left != right {
+                    let differ = u128::from_be_bytes(*left) ^ u128::from_be_bytes(*right);
+                    return Some(from + same + differ.leading_zeros() as usize / 8);
+                }
+                same += 2 * WORD;
+            }
+            same
         }
         KeyOrder::Images | KeyOrder::Custom => 0,
     };
@@ -166,27 +174,44 @@ pub(super) fn gathered(key: &[u8], skip: u32, chosen: u64, bytes: usize) -> u64 
     (word << (8 * (WORD - bytes))).min(LARGEST)
 }
 
+/// How many places, after the bytes that a page leaves out, may be chosen.
+pub(super) const PLACES: usize = 256 - WORD;
+
+/// A set of these places.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Places([u64; 4]);
+
+impl Places {
+    pub(super) fn insert(&mut self, place: u8) {
+        self.0[usize::from(place >> 6)] |= 1 << (place & 63);
+    }
+
+    /// Takes the least place out.
+    fn take_least(&mut self) -> Option<u8> {
+        let at = self.0.iter().position(|word| *word != 0)?;
+        let bit = self.0[at].trailing_zeros() as u8;
+        self.0[at] &= self.0[at] - 1;
+        Some(64 * at as u8 + bit)
+    }
+}
+
 /// Chooses `most` bytes for keys of which neighbours first differ in these places (MEASURE-2). Where
 /// more are needed, the last ones are left out, and keys stay equal.
-pub(super) fn choose(places: impl Iterator<Item = u8>, most: usize) -> u64 {
-    let (mut chosen, mut count) = ([u8::MAX; WORD], 0);
-    for at in places {
-        if let Err(place) = chosen[..count].binary_search(&at)
-            && place < most
-        {
-            chosen.copy_within(place..most - 1, place + 1);
-            chosen[place] = at;
-            count = most.min(count + 1);
-        }
+pub(super) fn choose(mut places: Places, most: usize) -> u64 {
+    let (mut chosen, mut last) = (0, None::<u8>);
+    for count in 0..WORD {
+        let least = if count < most {
+            places.take_least()
+        } else {
+            None
+        };
+        // Keys that are looked up differ from those of the page in the bytes after the last one.
+        let Some(place) = least.or(last.map(|last| last.saturating_add(1))) else {
+            return 0;
+        };
+        (chosen, last) = (chosen << 8 | u64::from(place), Some(place));
     }
-    if count == 0 {
-        return 0;
-    }
-    // Keys that are looked up differ from those of the page in these.
-    for place in count..WORD {
-        chosen[place] = chosen[place - 1].saturating_add(1);
-    }
-    u64::from_be_bytes(chosen)
+    chosen
 }
 
 impl Measure {
@@ -197,8 +222,13 @@ impl Measure {
         start: 0,
         shares: Shares::BOTH,
         chosen: 0,
-        turns: 0,
+        turns: 1,
     };
+
+    /// The same rule, after so many measurements.
+    pub(super) fn at_turn(self, turns: u64) -> Measure {
+        Measure { turns, ..self }
+    }
 
     /// The discriminator of a key that begins with the page's bytes, in a page of this kind.
     #[inline(always)]

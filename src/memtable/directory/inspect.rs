@@ -98,8 +98,7 @@ impl<'a> Pages<'_, 'a> {
         let Some((word, count)) = page.at_rest() else {
             return PageState::Busy;
         };
-        let sound = self.is_placed(&page, kind)
-            && (page.is_replaced() || self.is_filled(&page, kind, count));
+        let sound = self.is_placed(&page, kind) && self.is_filled(&page, kind, count);
         match page.at_rest() {
             Some((now, _)) if now == word && !sound => PageState::Damaged(report(at.page)),
             Some((now, _)) if now == word => PageState::Sound,
@@ -113,13 +112,11 @@ impl<'a> Pages<'_, 'a> {
         let (prev, next) = (page.prev(), page.next());
         let low = page.low();
         let follows = match beside(next) {
-            // A page that was replaced has the range of its successor.
-            Some(next) if page.is_replaced() => next.low() == low,
             Some(next) => self.is_in_order(low, next.low()),
-            None => next == 0 && !page.is_replaced(),
+            None => next == 0,
         };
         let leads = match beside(prev) {
-            Some(prev) => self.is_in_order(prev.low(), low) || prev.low() == low,
+            Some(prev) => self.is_in_order(prev.low(), low),
             None => prev == 0 && low == START,
         };
         follows && leads && self.is_measured(page, kind)

@@ -28,8 +28,7 @@ use crate::memtable::directory::page::{FREE, Likeness, Page, WORDS};
 use crate::prefetch::prefetch_lines;
 use crate::sync::Ordering;
 
-/// Most pages that a lookup moves to the right on a level, over replaced pages and over splits that
-/// no parent names yet.
+/// Most pages that a lookup moves to the right on a level, over splits that no parent names yet.
 pub(super) const MOVES_MAX: u32 = 8;
 /// The fence of the first page of a level, which is before all nodes.
 pub(super) const START: u32 = 0;
@@ -255,16 +254,6 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The page that holds the target instead of this one: its replacement, or the right part of a
-    /// split that no parent names yet.
-    fn elsewhere(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
-        match page.word(slot) {
-            _ if page.is_replaced() => Page::open(self.view, page.next()),
-            FREE => self.right_of(page, target),
-            _ => None,
-        }
-    }
-
     /// Prefetches the first lines of a page.
     #[inline(always)]
     fn prefetch_page(&self, at: u32, lines: usize) {
@@ -345,15 +334,13 @@ impl<'a> Pages<'_, 'a> {
         for _ in 0..MOVES_MAX {
             let count = page.rank(FREE) as i64;
             let beside = if slot < 0 { page.prev() } else { page.next() };
-            if !page.is_replaced() {
-                if (0..count).contains(&slot) {
-                    return Some(LeafSlot {
-                        leaf: page.at,
-                        slot: slot as u32,
-                    });
-                }
-                slot -= if slot < 0 { 0 } else { count };
+            if (0..count).contains(&slot) {
+                return Some(LeafSlot {
+                    leaf: page.at,
+                    slot: slot as u32,
+                });
             }
+            slot -= if slot < 0 { 0 } else { count };
             page = Page::open(self.view, beside)?;
             slot += if slot < 0 { page.rank(FREE) as i64 } else { 0 };
         }
@@ -390,7 +377,9 @@ fn settle<'a>(
     };
     let mut slot = pages.slot(&page, &target, kind, trust);
     for _ in 0..MOVES_MAX {
-        let Some(right) = pages.elsewhere(&page, slot, &target) else {
+        // The right part of a split that no parent names yet may hold the target.
+        let is_last = page.word(slot) == FREE;
+        let Some(right) = pages.right_of(&page, &target).filter(|_| is_last) else {
             break;
         };
         page = right;

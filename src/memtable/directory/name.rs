@@ -3,7 +3,7 @@
 //! ```text
 //!   full page        [a .. z]                 -> [a .. m] [n .. z]     the right half is a new page, which the parent names
 //!   append           [a .. z]  zz             -> [a .. z] [zz]         leaves of a fill in order stay full
-//!   equal            [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page that keeps other bytes replaces the page
+//!   equal            [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" the page keeps other bytes from now on
 //!   apart            [aa1 .. aa9]  b1         -> [aa1 .. aa9] [b1]     a key after a page that it does not suit gets a page
 //! ```
 //! A node is named after it was published. An insert never fails because of the directory: damage
@@ -21,12 +21,10 @@
     reason = "keys are shorter than 2^24 bytes"
 )]
 
-use std::ops::Range;
-
 use crate::key::Target;
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::choice::{Coming, EARLY, Unsuited};
+use crate::memtable::directory::choice::{Coming, EARLY, Room};
 use crate::memtable::directory::discriminator::{Kind, Measure, Shares, kept, shared};
 use crate::memtable::directory::lookup::{
     LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, Trust, pack,
@@ -107,7 +105,7 @@ impl<'a> Pages<'_, 'a> {
         let slot = slot as usize;
         let page = Page::open(self.view, leaf)?;
         let mut locked = page.lock(self.view, Kind::Leaf)?;
-        if locked.count >= SLOTS || page.is_replaced() {
+        if locked.count >= SLOTS {
             return None;
         }
         let discriminator = match page.kept_at_once(self.comparator, target) {
@@ -160,6 +158,7 @@ impl<'a> Pages<'_, 'a> {
         };
         // Where the page may be measured again, keys that it does not tell apart are for `put`.
         let suits = match locked.count {
+            _ if measure.turns == 0 => false,
             EARLY => page.is_between(slot, discriminator),
             _ => Self::is_ordered(locked, slot, discriminator),
         };
@@ -195,16 +194,12 @@ impl<'a> Pages<'_, 'a> {
             0 => self.page_for(slab, new)?,
             at => Page::open(self.view, at)?,
         };
+        let mut is_split = false;
         for _ in 0..MOVES_MAX {
             let Some(mut locked) = page.lock(self.view, Kind::at(new.level)) else {
                 let is_last = page.next() == 0;
                 return Some(if is_last { Named::Left } else { Named::Busy });
             };
-            if page.is_replaced() {
-                drop(locked);
-                page = Page::open(self.view, page.next())?;
-                continue;
-            }
             let place = self.place(&locked, new);
             if place == 0 && page.prev() != 0 && !self.is_before(page.low(), new.target) {
                 // The guess led to a page after the right one: start at the root.
@@ -220,7 +215,7 @@ impl<'a> Pages<'_, 'a> {
                 page = right;
                 continue;
             }
-            if place < locked.count && locked.slot(self.view, place)?.node == new.node {
+            if place < locked.count && locked.node(self.view, place)? == new.node {
                 return Some(Named::In(slot_after(page.at, place)));
             }
             if place == locked.count
@@ -230,10 +225,22 @@ impl<'a> Pages<'_, 'a> {
                 // Another writer has named it there.
                 return Some(Named::In(slot_after(next.at, 0)));
             }
-            match self.put_here(slab, &mut locked, place, new)? {
-                Some(at) => return Some(Named::In(at)),
-                None => drop(locked),
+            let coming = Coming {
+                place,
+                key: new.target.key,
+            };
+            // The halves of a split are measured by later names.
+            let mut ties = self.ties(&locked, coming).filter(|_| !is_split);
+            if locked.count == SLOTS && place < SLOTS {
+                let right = self.split(slab, &mut locked, new.level, ties)?;
+                (is_split, ties) = (true, None);
+                if place > locked.count {
+                    page = right;
+                    continue;
+                }
             }
+            let at = self.put_here(slab, &mut locked, coming, new, ties)?;
+            return Some(Named::In(at));
         }
         Some(Named::Busy)
     }
@@ -299,72 +306,41 @@ impl<'a> Pages<'_, 'a> {
             .min(locked.count)
     }
 
-    /// Puts a slot into a locked page. `Some(None)`: the page was split or replaced instead, and
-    /// the caller tries again.
+    /// Puts a slot into a locked page, which leaves that many neighbours equal, or into a new page
+    /// after it.
     fn put_here(
         &self,
         slab: &mut SubChunk,
         locked: &mut Locked<'a>,
-        place: usize,
+        coming: Coming<'_>,
         new: &New<'_, '_>,
-    ) -> Option<Option<LeafSlot>> {
-        let coming = Coming {
-            place,
-            key: new.target.key,
-        };
-        // Each turn splits a full page, or replaces the page by a better one, which is bounded.
-        if let Some(better) = self.better(locked, coming) {
-            self.remeasure(slab, locked, new.level, better)?;
-            return Some(None);
-        }
-        if locked.count == SLOTS {
-            if place == SLOTS {
-                return self
-                    .append_page(slab, locked, new)
-                    .map(|at| Some(slot_after(at, 0)));
-            }
-            self.split(slab, locked, new.level)?;
-            return Some(None);
+        ties: Option<usize>,
+    ) -> Option<LeafSlot> {
+        if self.prepare(locked, new.level, coming, ties)? == Room::Next {
+            let at = self.append_page(slab, locked, new)?;
+            return Some(slot_after(at, 0));
         }
         let measure = locked.page.measure(self.view, locked.kind);
         let discriminator = measure.kept(self.comparator, coming.key, locked.kind);
-        let side = measure.side(self.view, self.comparator, coming.key);
-        // Only chosen bytes may be out of order (MEASURE-1).
-        if side.is_ne() || measure.chosen != 0 && !Self::is_ordered(locked, place, discriminator) {
-            return match self.unsuited(locked, new.level, coming, side)? {
-                Unsuited::Replaced(measure) => {
-                    self.remeasure(slab, locked, new.level, measure)?;
-                    Some(None)
-                }
-                Unsuited::Left => self
-                    .append_page(slab, locked, new)
-                    .map(|at| Some(slot_after(at, 0))),
-            };
-        }
         locked.insert(
             self.view,
-            place,
+            coming.place,
             Slot {
                 discriminator,
                 node: new.node,
                 child: new.child,
             },
         )?;
-        Some(Some(slot_after(locked.page.at, place)))
+        Some(slot_after(locked.page.at, coming.place))
     }
 
-    /// The key of a node; empty for the start of the list and for a node that does not open.
-    pub(super) fn key_of(&self, node: u32) -> &'a [u8] {
-        self.view.try_open(node).map_or(&[], |node| node.key())
-    }
-
-    fn node_in(&self, locked: &Locked<'a>, slot: usize) -> Option<Node<'a>> {
-        self.view.try_open(locked.slot(self.view, slot)?.node)
+    pub(super) fn node_in(&self, locked: &Locked<'a>, slot: usize) -> Option<Node<'a>> {
+        self.view.try_open(locked.node(self.view, slot)?)
     }
 
     /// The first and the last node that a page names.
     fn ends(&self, locked: &Locked<'a>) -> Option<(Node<'a>, Node<'a>)> {
-        let first = usize::from(locked.slot(self.view, 0)?.node == START);
+        let first = usize::from(locked.node(self.view, 0)? == START);
         Some((
             self.node_in(locked, first)?,
             self.node_in(locked, locked.count.checked_sub(1)?)?,
@@ -375,72 +351,6 @@ impl<'a> Pages<'_, 'a> {
     fn set_prev_of(&self, kind: Kind, next: u32, before: u32) {
         if let Some(next) = Page::open(self.view, next) {
             next.set_prev(self.view, kind, before);
-        }
-    }
-
-    /// Replaces a page by one with another rule, which its keys suit (PAGE-3).
-    fn remeasure(
-        &self,
-        slab: &mut SubChunk,
-        locked: &mut Locked<'a>,
-        level: u32,
-        measure: Measure,
-    ) -> Option<()> {
-        let old = locked.page;
-        let (first, _) = self.ends(locked)?;
-        let mut new = Locked::create(
-            self.view,
-            self.comparator,
-            slab,
-            locked.kind,
-            old.low(),
-            &measure,
-        )?;
-        self.fill(&mut new, locked, 0..locked.count, &measure)?;
-        let (prev, next) = (old.prev(), old.next());
-        if measure.skip > 0 {
-            let low = if prev == 0 {
-                Shares::NONE
-            } else {
-                self.shares(&measure, old.low(), Shares::LOW)
-            };
-            new.set_shares(low.and(self.high_shares(&measure, next)));
-        }
-        new.set_neighbours(prev, next);
-        let at = new.page.at;
-        drop(new);
-        locked.set_replaced(at);
-        self.set_prev_of(locked.kind, next, at);
-        self.rename(level, old, (at, &first));
-        Some(())
-    }
-
-    /// Makes the parent, or the root word, name the replacement of a page.
-    fn rename(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
-        let Some((root, levels)) = self.root() else {
-            return;
-        };
-        if root == old.at {
-            self.set_root(pack(self.view, self.root, root, levels), (new, levels));
-            return;
-        }
-        let target = first.position_as_stored(self.comparator);
-        let Some(parent) = self.page_by_keys(level + 1, &target) else {
-            return;
-        };
-        let Some(mut parent) = parent.lock(self.view, Kind::Inner) else {
-            return;
-        };
-        let place = self
-            .slot(&parent.page, &target, Kind::Inner, Trust::Keys)
-            .min(parent.count);
-        for place in [place, place.saturating_sub(1)] {
-            if let Some(slot) = parent.slot(self.view, place)
-                && slot.child == old.at
-            {
-                parent.store(self.view, place, Slot { child: new, ..slot });
-                return;
-            }
         }
     }
 
@@ -486,61 +396,30 @@ impl<'a> Pages<'_, 'a> {
         Some(linked.at)
     }
 
-    /// Copies slots into a page that is empty and not linked yet, by the rule of that page.
-    fn fill(
+    /// Moves the upper half of a page into a new one. Where bytes are chosen, keys tie, or the page may
+    /// not be measured again, the next name in either half measures that half: it may do with less.
+    /// Returns the new page.
+    fn split(
         &self,
-        page: &mut Locked<'a>,
-        from: &Locked<'a>,
-        slots: Range<usize>,
-        measure: &Measure,
-    ) -> Option<()> {
-        for slot in slots {
-            let slot = from.slot(self.view, slot)?;
-            let discriminator = match slot.node {
-                START => 0,
-                node => measure.kept(self.comparator, self.key_of(node), from.kind),
-            };
-            let slot = Slot {
-                discriminator,
-                ..slot
-            };
-            page.insert(self.view, page.count, slot)?;
-        }
-        Some(())
-    }
-
-    /// Moves the upper half of a page into a new one. Where bytes are chosen, or the page may not be
-    /// replaced again, both halves are measured again: each may do with less.
-    fn split(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, level: u32) -> Option<()> {
-        let (half, count) = (locked.count / 2, locked.count);
-        let low = self.node_in(locked, half)?;
+        slab: &mut SubChunk,
+        locked: &mut Locked<'a>,
+        level: u32,
+        ties: Option<usize>,
+    ) -> Option<Page<'a>> {
+        let half = locked.count / 2;
+        let low = self.node_in(locked, half)?.offset();
         let old = locked.page.measure(self.view, locked.kind);
-        let is_tried = old.turns >= TURNS_MAX;
-        let chosen_for = |slots| {
-            let choice = (old.chosen != 0 || is_tried).then(|| self.choice(locked, slots, None));
-            choice.flatten().map(|choice| choice.measure)
-        };
-        let (left, right) = (chosen_for(0..half), chosen_for(half..count));
-        let mut page = Locked::create(
-            self.view,
-            self.comparator,
-            slab,
-            locked.kind,
-            low.offset(),
-            &right.unwrap_or(Measure { turns: 0, ..old }),
-        )?;
-        match right {
-            Some(measure) => self.fill(&mut page, locked, half..count, &measure)?,
-            None => page.take_from(self.view, locked, half)?,
-        }
+        let is_measured = old.chosen == 0 && old.turns < TURNS_MAX && ties.is_none();
+        let turns = u64::from(is_measured);
+        let measure = &old.at_turn(turns);
+        let mut page = Locked::create(self.view, self.comparator, slab, locked.kind, low, measure)?;
+        page.take_from(self.view, locked, half)?;
         let linked = self.link_right(locked, page);
         // Before the comparator runs again, because it may panic (NAME-2).
         locked.truncate(half);
+        locked.set_turns(turns);
         self.adopt(slab, level, locked.page, linked);
-        if let Some(left) = left.filter(|left| left.chosen == 0 || is_tried) {
-            self.remeasure(slab, locked, level, left)?;
-        }
-        Some(())
+        Some(linked)
     }
 
     /// Links a page as the right neighbour of another. Calls no comparator after it is linked.
@@ -560,11 +439,7 @@ impl<'a> Pages<'_, 'a> {
 
     /// Adds a page to the parent of its left neighbour (NAME-1). Makes that level if there is none.
     fn adopt(&self, slab: &mut SubChunk, level: u32, left: Page<'a>, page: Page<'a>) {
-        let Some(low) = self
-            .view
-            .try_open(page.low())
-            .filter(|_| !page.is_replaced())
-        else {
+        let Some(low) = self.view.try_open(page.low()) else {
             return;
         };
         let target = low.position_as_stored(self.comparator);

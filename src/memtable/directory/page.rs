@@ -1,8 +1,8 @@
 //! Pages of the directory: their words, and the search among their slots. Safe for any stored word.
 //!
 //! ```text
-//!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
-//!                                                                           chosen bytes; turns 4
+//!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: high shares, low shares, chosen
+//!                                                                           bytes; turns 4
 //!          2 first 8 bytes of the reference's key; in a leaf of chosen bytes, where these are
 //!          3 low node 32 | tag 24 | lock 1, count 7
 //!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
@@ -14,7 +14,8 @@
 //! * PAGE-2: slots are shifted from the last one on, each copied before its old place is
 //!   overwritten. So a reader sees every old slot at least once, in ascending order. Children are
 //!   shifted before discriminators: a reader reaches the page before the right one at worst.
-//! * PAGE-3: pages are never freed. A replaced page has a flag, and names its successor.
+//! * PAGE-3: a page is never freed or replaced. It is measured again in place: its nodes and pages
+//!   stay, and a reader that meets new and old words together follows a hint that is wrong.
 //!
 //! Any thread reads, without a lock. A writer never waits for the lock.
 
@@ -54,10 +55,9 @@ const NEIGHBOURS: usize = 1;
 const FIRST_BYTES: usize = 2;
 pub(crate) const LOCK: usize = 3;
 
-const REPLACED: u64 = 4;
 /// The page keeps chosen bytes (MEASURE-2).
 const CHOSEN: u64 = 8;
-/// How often a page may be replaced before it is split: pages are never freed.
+/// How often a page may be measured before it is split: each time its keys are read.
 pub(super) const TURNS_MAX: u64 = 8;
 /// How many words of an inner page continue the first bytes of its reference's key. The next word
 /// says where its chosen bytes are.
@@ -196,14 +196,6 @@ impl<'a> Page<'a> {
         self.load(MEASURE) & CHOSEN != 0
     }
 
-    /// Whether the next page has replaced this one.
-    #[inline(always)]
-    pub(super) fn is_replaced(&self) -> bool {
-        // ORDERING: Acquire pairs with the Release in `set_replaced`: the successor is the next
-        // page.
-        self.words[MEASURE].load(Ordering::Acquire) & REPLACED != 0
-    }
-
     /// The next page of this level; 0: none.
     #[inline(always)]
     pub(super) fn next(&self) -> u32 {
@@ -270,7 +262,7 @@ impl<'a> Page<'a> {
     /// where they are chosen, suggest it; and whether its discriminator is the target's. `None` means
     /// one of these:
     ///
-    /// * the page was replaced, or the key may not begin with its bytes;
+    /// * the key may not begin with the page's bytes;
     /// * the slot is the first one of the page, or free with a next page;
     /// * more than `ties` slots after it have the key's discriminator.
     #[inline(always)]
@@ -284,7 +276,7 @@ impl<'a> Page<'a> {
     ) -> Option<(usize, Likeness)> {
         let measure = self.load(MEASURE);
         let skip = skipped(measure);
-        let discriminator = if measure & (REPLACED | CHOSEN | Shares::BOTH.0) == Shares::BOTH.0 {
+        let discriminator = if measure & (CHOSEN | Shares::BOTH.0) == Shares::BOTH.0 {
             kept(comparator, target.key, skip)
         } else {
             self.unproved(*view, comparator, target, kind)?
@@ -344,7 +336,7 @@ impl<'a> Page<'a> {
 
     /// The target's discriminator in a page whose fences do not prove that its key begins with the
     /// page's bytes, as they do not in the first and the last page of a level, and so in the root; or
-    /// in a page of chosen bytes. `None`: the page was replaced, or the key of the reference decides.
+    /// in a page of chosen bytes. `None`: the key of the reference decides.
     /// Takes values, so that its callers keep them in registers.
     #[inline(never)]
     fn unproved(
@@ -356,9 +348,6 @@ impl<'a> Page<'a> {
     ) -> Option<u64> {
         let measure = self.load(MEASURE);
         let (skip, is_chosen) = (skipped(measure), measure & CHOSEN != 0);
-        if measure & REPLACED != 0 {
-            return None;
-        }
         // A key that does not begin with the bytes of a leaf of chosen bytes, or differs from those
         // of an inner page where that stores none, is led astray, and asked for again.
         let is_open = measure & Shares::BOTH.0 != Shares::BOTH.0 && skip > 0;
@@ -473,13 +462,14 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The lock word, and the number of slots that it counts; `None` while the page is locked. A
-    /// reader that finds another word afterwards has read a page that was being written.
-    pub(crate) fn at_rest(&self) -> Option<(u64, usize)> {
+    /// The lock word and the measure, and the number of slots that the former counts; `None` while the
+    /// page is locked. A reader that finds other words afterwards has read a page that was being
+    /// written.
+    pub(crate) fn at_rest(&self) -> Option<([u64; 2], usize)> {
         // ORDERING: Acquire pairs with the Release in `Locked::drop`: the slots that it counts are
         // visible.
         let word = self.words[LOCK].load(Ordering::Acquire);
-        (word & LOCKED == 0).then_some((word, (word & COUNT) as usize))
+        (word & LOCKED == 0).then_some(([word, self.load(MEASURE)], (word & COUNT) as usize))
     }
 
     /// Whether there is a page of this kind here, by its tag (PAGE-1).
@@ -563,34 +553,47 @@ impl<'a> Locked<'a> {
         let word = u64::from(low) << 32 | tag(view, at, kind) << 8;
         // ORDERING: Relaxed: a Release store links the page later.
         page.words[LOCK].store(word | LOCKED, Ordering::Relaxed);
-        let locked = Locked {
+        let mut locked = Locked {
             page,
             kind,
             count: 0,
             word,
         };
-        let (flag, first) = match (measure.chosen, kind) {
+        locked.set_measure(view, comparator, measure)?;
+        Some(locked)
+    }
+
+    /// Stores a rule. The page's discriminators are not made by it yet.
+    pub(super) fn set_measure(
+        &mut self,
+        view: &View<'a>,
+        comparator: &KeyComparator,
+        measure: &Measure,
+    ) -> Option<()> {
+        let page = self.page;
+        if self.kind == Kind::Inner {
+            let reference = view.try_open(measure.reference);
+            let key = reference.map_or(&[][..], |node| node.key());
+            let more: [u64; MORE] =
+                std::array::from_fn(|word| comparator.image(key, WORD * (word + 1)));
+            let words = page.children(view)?;
+            for (word, bytes) in words.iter().zip(more.into_iter().chain([measure.chosen])) {
+                // ORDERING: Relaxed: a hint.
+                word.store(bytes, Ordering::Relaxed);
+            }
+        }
+        let (flag, first) = match (measure.chosen, self.kind) {
             (0, _) => (0, measure.start),
             (chosen, Kind::Leaf) => (CHOSEN, chosen),
             (_, Kind::Inner) => (CHOSEN, measure.start),
         };
         let flags = measure.turns.min(TURNS_MAX) << 4 | flag | measure.shares.0;
         let word = u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | flags;
-        // ORDERING: Relaxed: a Release store links the page later.
+        // ORDERING: Relaxed: a hint.
         page.words[MEASURE].store(word, Ordering::Relaxed);
-        // ORDERING: Relaxed: a Release store links the page later.
+        // ORDERING: Relaxed: a hint.
         page.words[FIRST_BYTES].store(first, Ordering::Relaxed);
-        if kind == Kind::Inner {
-            let reference = view.try_open(measure.reference);
-            let key = reference.map_or(&[][..], |node| node.key());
-            for (word, at) in (WORD..).step_by(WORD).take(MORE).enumerate() {
-                // ORDERING: Relaxed: a Release store links the page later.
-                page.children(view)?[word].store(comparator.image(key, at), Ordering::Relaxed);
-            }
-            // ORDERING: Relaxed: a Release store links the page later.
-            page.children(view)?[MORE].store(measure.chosen, Ordering::Relaxed);
-        }
-        Some(locked)
+        Some(())
     }
 
     /// Stores which fences begin with the page's bytes.
@@ -600,9 +603,13 @@ impl<'a> Locked<'a> {
         self.page.words[MEASURE].store(word | shares.0, Ordering::Relaxed);
     }
 
-    /// A slot with all that it holds.
-    pub(super) fn slot(&self, view: &View<'a>, slot: usize) -> Option<Slot> {
-        self.page.slot(view, self.kind, slot)
+    /// The node of a slot.
+    #[inline(always)]
+    pub(super) fn node(&self, view: &View<'a>, slot: usize) -> Option<u32> {
+        match self.kind {
+            Kind::Leaf => Some(self.page.node(slot)),
+            Kind::Inner => Some(self.page.child(view, slot)?.1),
+        }
     }
 
     /// Sets both neighbours.
@@ -615,15 +622,6 @@ impl<'a> Locked<'a> {
     pub(super) fn set_next(&mut self, next: u32) {
         self.page
             .set_neighbours(|word| word & 0xffff_ffff | u64::from(next) << 32);
-    }
-
-    /// Marks this page as replaced by the next one (PAGE-3).
-    pub(super) fn set_replaced(&mut self, by: u32) {
-        self.set_next(by);
-        let word = self.page.load(MEASURE);
-        // ORDERING: Release pairs with the Acquire in `is_replaced`: the successor is named before
-        // the flag.
-        self.page.words[MEASURE].store(word | REPLACED, Ordering::Release);
     }
 
     /// Writes a slot.
@@ -647,6 +645,28 @@ impl<'a> Locked<'a> {
         };
         // ORDERING: Release pairs with the Acquire in `node`.
         self.page.words[HEAD + place].store(word, Ordering::Release);
+    }
+
+    /// Stores how often the page was measured since its last split.
+    pub(super) fn set_turns(&mut self, turns: u64) {
+        let word = self.page.load(MEASURE) & !(0xf << 4);
+        // ORDERING: Relaxed: a hint.
+        self.page.words[MEASURE].store(word | turns << 4, Ordering::Relaxed);
+    }
+
+    /// Stores a discriminator for each slot (PAGE-3).
+    pub(super) fn set_discriminators(&mut self, discriminators: &[u64; SLOTS]) {
+        let words = self.page.words.iter().skip(HEAD).take(self.count);
+        for (word, discriminator) in words.zip(discriminators) {
+            // ORDERING: Relaxed: the owner of the lock reads words of earlier owners.
+            let old = word.load(Ordering::Relaxed);
+            let new = match self.kind {
+                Kind::Leaf => discriminator & !0xffff_ffff | old & 0xffff_ffff,
+                Kind::Inner => *discriminator,
+            };
+            // ORDERING: Release pairs with the Acquire in `node`.
+            word.store(new, Ordering::Release);
+        }
     }
 
     /// Puts a slot at its place (PAGE-2). The page is not full. `None`: damage, the place is after

@@ -9,7 +9,7 @@ use super::splitmix;
 pub(super) struct Shape {
     pub(super) name: &'static str,
     pub(super) keys: Vec<Vec<u8>>,
-    /// Most bytes of pages for a key, those included that were replaced.
+    /// Most bytes of pages for a key.
     pub(super) bytes: f64,
 }
 
