@@ -13,7 +13,7 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::comparator::KeyComparator;
+use crate::comparator::{KeyComparator, KeyEquality, KeyOrder};
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::tag::Secret;
@@ -110,6 +110,13 @@ impl Core {
     #[inline(always)]
     pub(crate) fn point_search(&self) -> Result<Search<'_>, Corruption> {
         Ok(self.points.search(self.arena.view()?, &self.comparator))
+    }
+
+    /// Whether keys are ordered by their bytes, and digests are stored whole.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        let orders = (self.comparator.key_order(), self.comparator.equality());
+        orders == (KeyOrder::Bytes, KeyEquality::Bytes) && self.arena.has_whole_digests()
     }
 
     /// A search among the range tombstones.

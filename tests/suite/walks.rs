@@ -10,7 +10,7 @@ use paranoid_memtable::Cursor;
 use paranoid_memtable::fault::{FaultInjector, Piece, Region};
 use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{
-    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
+    Bytewise, DuplicatePolicy, Entry, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
 };
 use paranoid_set::{MemTableSet, SetOptions};
 
@@ -457,6 +457,53 @@ fn an_owned_cursor_continues_after_its_table_handle_is_gone() {
     drop(table);
     assert_eq!(cursor.next().unwrap().unwrap().user_key(), b"b");
     assert_eq!(cursor.entry().unwrap().unwrap().user_key(), b"b");
+}
+
+/// A step does not show what a range delete covers that came after the step before.
+#[test]
+fn a_range_delete_between_two_steps_counts() {
+    let table = MemTable::default();
+    for (sequence, key) in (1..).zip(["a", "b", "c", "d", "e"]) {
+        table.put(sequence, key.as_bytes(), b"").unwrap();
+    }
+    let (mut cursor, mut range) = (table.cursor_at(u64::MAX), table.range_at(.., u64::MAX));
+    let mut came: Vec<_> = range.by_ref().take(2).map(Result::unwrap).collect();
+    cursor.first().unwrap();
+    cursor.next().unwrap();
+    table.delete_range(9, b"c", b"e").unwrap();
+    came.extend(range.map(Result::unwrap));
+    let keys: Vec<_> = came.iter().map(|entry| entry.user_key()).collect();
+    assert_eq!(keys, [b"a", b"b", b"e"]);
+    let next = cursor.next().unwrap().expect("e is left");
+    assert_eq!(next.user_key(), b"e");
+}
+
+/// A range in which one end steps alone, until the other end steps or seeks.
+#[test]
+fn an_end_is_alone_until_the_other_moves() {
+    let table = MemTable::default();
+    for (sequence, key) in (1..).zip(["key-of-a", "key-of-b", "key-of-c", "key-of-d", "key-of-e"]) {
+        table.put(sequence, key.as_bytes(), b"").unwrap();
+    }
+    let shown =
+        |entry: Option<Result<Entry<'_>, Error>>| entry.map(|entry| entry.unwrap().sequence());
+    let mut range = table.range(..);
+    assert_eq!([range.next(), range.next()].map(shown), [Some(1), Some(2)]);
+    range.seek_for_prev(b"key-of-c");
+    assert_eq!(
+        [range.next(), range.next(), range.next_back()].map(shown),
+        [Some(3), None, None]
+    );
+    let mut range = table.range(..);
+    assert_eq!(
+        [range.next_back(), range.next_back()].map(shown),
+        [Some(5), Some(4)]
+    );
+    assert_eq!(
+        [range.next(), range.next(), range.next()].map(shown),
+        [Some(1), Some(2), Some(3)]
+    );
+    assert_eq!([range.next_back(), range.next()].map(shown), [None, None]);
 }
 
 /// An inverted range is empty for every read; writes refuse it.

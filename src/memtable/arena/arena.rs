@@ -582,6 +582,19 @@ impl<A> Values<A> {
 }
 
 impl Frame {
+    /// The values of no arena.
+    pub(crate) const NONE: Frame = Values {
+        base: 0,
+        end: 0,
+        first: 0,
+        start: 0,
+        units: 0,
+        shape: Shape::NONE,
+        secret: Secret { mask: 0, factor: 1 },
+        width: Width { bytes: 0 },
+        arena: 0,
+    };
+
     /// The view of `arena` with these values. `None` if they belong to another arena.
     #[inline(always)]
     pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {

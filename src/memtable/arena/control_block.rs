@@ -73,6 +73,8 @@ pub(crate) struct Shape(pub(super) u64);
 
 impl Shape {
     const MARK: u64 = 1 << 63;
+    /// The shape of no table.
+    pub(crate) const NONE: Shape = Shape(0);
 
     pub(crate) fn new(width: Width, shift: u32) -> Shape {
         Shape(Shape::MARK | u64::from(shift) << 8 | width.bytes as u64)

@@ -356,7 +356,7 @@ impl<'t> FlushIter<'t> {
         };
         let comparator = &self.core.comparator;
         while let Some(mut entry) = next_of(search, *at)? {
-            if search.prefetch_beside(read_ahead, *at, &entry) {
+            if search.prefetch_beside(read_ahead, *at, &entry, Direction::Forward) {
                 search.read_on(read_ahead, entry.offset(), Direction::Forward);
             }
             *at = entry.offset();

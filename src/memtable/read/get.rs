@@ -491,14 +491,15 @@ pub(crate) fn get<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    if core.filters.has_filters() || core.tombstones.may_be_any(&core.arena) {
+    if core.filters.has_filters() || core.tombstones.may_be_any(&core.arena) || !core.is_plain() {
         get_asked(core, key, snapshot)
     } else {
-        get_led(core, &core.point_search()?, key, snapshot, || Ok(None))
+        let search = core.point_search()?.plain();
+        get_led(core, &search, key, snapshot, || Ok(None))
     }
 }
 
-/// [`get`], with a filter, or range tombstones that must be asked.
+/// [`get`], with a filter, range tombstones that must be asked, or another order.
 #[inline(never)]
 fn get_asked<'t>(
     core: &'t Arc<Core>,

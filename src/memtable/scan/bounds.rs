@@ -110,7 +110,8 @@ impl ScanBound {
             sequence: 0,
             revision: 0,
             side,
-            image: 0,
+            // No key of the order of bytes is beyond it by its first bytes.
+            image: way.pick((0, u64::MAX)),
         }
     }
 
@@ -120,8 +121,9 @@ impl ScanBound {
             .order(comparator, &other.target(comparator))
     }
 
-    /// Whether this position is further in this direction than a key, because it is beyond
-    /// everything, or by the first bytes of both keys. `false` if these do not decide.
+    /// Whether this position is further in this direction than a key, by the first bytes of both, or,
+    /// in another order than that of bytes, because it is beyond everything. `false` if these do not
+    /// decide.
     #[inline(always)]
     pub(crate) fn is_clearly_beyond(
         &self,
@@ -129,11 +131,14 @@ impl ScanBound {
         way: Direction,
         key: &[u8],
     ) -> bool {
-        if self.is_extreme() || comparator.key_order() != KeyOrder::Bytes {
+        if comparator.key_order() != KeyOrder::Bytes {
             return self.is_extreme();
         }
-        let (key, end) = (bytes_at(key, 0), self.image);
-        way.pick((end < key, key < end))
+        // Keys of fewer than 8 bytes are rare.
+        key.first_chunk().is_some_and(|first| {
+            let (key, end) = (u64::from_be_bytes(*first), self.image);
+            way.pick((end < key, key < end))
+        })
     }
 
     /// Whether a stored entry comes before this position.

@@ -12,6 +12,8 @@
 //!   gaps, or where a seek put it. An end stops at the position of the other end, also if damage
 //!   is there.
 //! * RANGE-2: only the end that reaches a gap first reports it.
+//! * RANGE-3: the steps of a walk are plain only in an ascending range whose other end has neither
+//!   moved nor been sought. Whatever moves an end slows the walk of the other one down.
 //!
 //! A descending range shows keys in descending order, and the newest version of each key first. Its
 //! back moves through that order the other way.
@@ -93,7 +95,7 @@ impl RangeEnd {
     #[inline(always)]
     fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
-            return self.walk.advance(core, way);
+            return self.walk.step(core, way);
         }
         self.state = End::Moving;
         self.walk.begin(core, way, self.place.as_ref())
@@ -207,11 +209,11 @@ impl RangeEnd {
                 self.come_to_version(core, keys, entry)
             }
             End::Keys => {
-                let entry = self.walk.advance(core, keys)?;
+                let entry = self.walk.step(core, keys)?;
                 self.come_to_key(core, keys, entry)
             }
             End::Versions | End::Moving => {
-                let entry = self.walk.advance(core, versions)?;
+                let entry = self.walk.step(core, versions)?;
                 self.come_to_version(core, keys, entry)
             }
         }
@@ -343,16 +345,12 @@ impl Ends {
         self.step(core, Direction::Backward)
     }
 
-    /// Takes a step of one end. While the other end has not moved, most steps are fast steps of the
-    /// walk.
+    /// Takes a step of one end. While the other end has not moved, most steps are plain steps of the
+    /// walk (RANGE-3).
     #[inline(always)]
     fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
-        let (moving, other) = self.moving_and_other(way);
-        let alone = moving.state == End::Moving && other.state == End::Fresh;
-        if alone
-            && !self.is_over
-            && let Some(entry) = self.moving_and_other(way).0.walk.step_fast(core, way)
-        {
+        let (moving, _) = self.moving_and_other(way);
+        if let Some(entry) = moving.walk.step_plain(core, way) {
             return Some(Ok(entry));
         }
         self.step_any(core, way)
@@ -366,11 +364,17 @@ impl Ends {
         }
         let keys = self.keys;
         let (moving, other) = self.moving_and_other(way);
+        other.walk.slow_down();
         if keys == Direction::Backward {
             let moved = moving.advance_by_keys(core, way.opposite(), other.reported);
             return self.meet(core, way, moved);
         }
         if other.state == End::Fresh {
+            if moving.state == End::Moving
+                && let Some(entry) = moving.walk.step_fast(core, way)
+            {
+                return Some(Ok(entry));
+            }
             let moved = moving.advance(core, way);
             moving.place = None;
             return self.finish_alone(way, moved);
@@ -413,6 +417,7 @@ impl Ends {
     ) -> Option<Result<Entry<'a>>> {
         let (comparator, keys) = (&core.comparator, self.keys);
         let (moving, other) = self.moving_and_other(way);
+        moving.walk.slow_down();
         let inside = match (&moved, &other.place) {
             (Ok(None), _) => false,
             (Ok(Some(entry)), Some(limit)) => {
@@ -455,7 +460,9 @@ impl Ends {
 
     /// Moves the end of this direction to a position.
     pub(crate) fn seek(&mut self, way: Direction, place: ScanBound) {
-        self.moving_and_other(way).0.reset(Some(place));
+        let (moving, other) = self.moving_and_other(way);
+        moving.reset(Some(place));
+        other.walk.slow_down();
         self.is_over = false;
     }
 

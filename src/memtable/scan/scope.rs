@@ -6,6 +6,7 @@
 
 use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Result};
+use crate::integrity::options::OrderChecks;
 use crate::key::Direction;
 use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::heads::Head;
@@ -18,6 +19,30 @@ use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 
+/// The steps of a walk that may be plain: two adjacent entries decide them alone, in a table that
+/// orders keys by their bytes, stores digests whole, and makes no order checks. None of this changes
+/// between two steps, so that a step asks for one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plain {
+    /// None.
+    Never,
+    /// Steps forward.
+    Forward,
+    /// Steps in both directions.
+    BothWays,
+}
+
+impl Plain {
+    /// Whether a step in this direction may be plain.
+    #[inline(always)]
+    pub(crate) fn holds(self, way: Direction) -> bool {
+        match way {
+            Direction::Forward => self != Plain::Never,
+            Direction::Backward => self == Plain::BothWays,
+        }
+    }
+}
+
 /// The entries that a walk may show. A step does not change these values, so they are apart from
 /// those that it changes, and stay in registers.
 pub(crate) struct Scope {
@@ -25,20 +50,33 @@ pub(crate) struct Scope {
     pub(crate) bounds: ScanBounds,
     /// In prefix mode, the prefix of all keys shown.
     pub(crate) prefix: Option<Box<[u8]>>,
-    /// The table's checked values, as read by the last seek.
-    pub(crate) kept: Option<Frame>,
+    /// The table's checked values, as read by the last seek; before it, those of no arena.
+    pub(crate) kept: Frame,
 }
 
 impl Scope {
     /// The table's list, opened with the values kept from the last seek, if there was one.
     #[inline(always)]
     pub(crate) fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
-        let view = self.kept.as_ref()?.on(&core.arena)?;
+        let view = self.kept.on(&core.arena)?;
         let sentinel = Head::Points.sentinel();
         Some(Search {
             sentinel,
             ..core.points.search(view, &core.comparator)
         })
+    }
+
+    /// The plain steps of a walk with this scope.
+    pub(crate) fn plain(&self, core: &Core) -> Plain {
+        if !core.is_plain() || core.points.order_checks == OrderChecks::On {
+            return Plain::Never;
+        }
+        let is_plain = |way| self.visible.is_plain(core, way);
+        match (is_plain(Direction::Forward), is_plain(Direction::Backward)) {
+            (false, _) => Plain::Never,
+            (true, false) => Plain::Forward,
+            (true, true) => Plain::BothWays,
+        }
     }
 
     /// The table's list, opened with the values kept from the last seek, or with values read now.
@@ -66,20 +104,23 @@ impl Scope {
     }
 
     /// Whether the entry after a shown one is shown, too. At a snapshot it must be visible, no
-    /// tombstone, and of another key. `false` if the two entries do not decide.
+    /// tombstone, of another key, and in a table without range tombstones. `false` if the two
+    /// entries do not decide.
     #[inline(always)]
     pub(crate) fn shows_neighbour(
         &self,
         core: &Core,
+        equality: KeyEquality,
         parked: &Parked,
         next: &Verified<'_>,
     ) -> bool {
         let Visible::At(snapshot) = self.visible else {
             return true;
         };
-        let is_seen = next.sequence() <= snapshot && !next.kind().is_point_delete();
-        let differs =
-            core.comparator.equality() == KeyEquality::Bytes && parked.has_other_key(next);
+        let is_seen = next.sequence() <= snapshot
+            && !next.kind().is_point_delete()
+            && !core.tombstones.may_be_any(&core.arena);
+        let differs = equality == KeyEquality::Bytes && parked.has_other_key(next);
         is_seen && (differs || self.has_other_key(core, parked, next.key()))
     }
 

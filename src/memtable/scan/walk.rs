@@ -8,7 +8,8 @@
 //!   Failed(error): as Nowhere, after damage that left no way to continue
 //!
 //!   go_to       position, or near bound -> search -------------------> show
-//!   step_fast   entry -> neighbour, if the two entries decide alone
+//!   step_plain  entry -> neighbour, if the two entries decide alone, in a table without options
+//!   step_fast   the same, in any table
 //!   step_slow   entry -> beyond it, and beyond its run --------------> show
 //!               gap ---> its far side, strictly beyond it -----------> show
 //!   show        the first visible entry from here, if inside the far bound
@@ -37,6 +38,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::integrity::options::OrderChecks;
 use crate::key::{Direction, SequenceNumber, Side, Target};
 use crate::kind::Kind;
+use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::parked_node::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
@@ -44,7 +46,7 @@ use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds, scan_bounds};
 use crate::memtable::scan::pass::{Outcome, Run, is_inside};
 use crate::memtable::scan::reported_gap::ReportedGap;
-use crate::memtable::scan::scope::Scope;
+use crate::memtable::scan::scope::{Plain, Scope};
 use crate::memtable::scan::step_limit::StepLimit;
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
@@ -71,7 +73,8 @@ pub(crate) struct Walk {
 pub(crate) enum State {
     /// Not positioned: there is no entry, and a step does not move the walk.
     Nowhere,
-    At(Parked),
+    /// On an entry, with the steps from it that may be plain.
+    At(Parked, Plain),
     Gap(Box<ReportedGap>),
     /// Not positioned, because of damage outside of a gap, as in a control word.
     Failed(Corruption),
@@ -84,7 +87,7 @@ impl Walk {
                 visible,
                 bounds,
                 prefix: None,
-                kept: None,
+                kept: Frame::NONE,
             },
             state: State::Nowhere,
             heading: (Direction::Forward, StepLimit::default()),
@@ -120,18 +123,25 @@ impl Walk {
         match &self.state {
             State::Gap(reported) => Err(Error::Corruption(reported.gap.corruption)),
             State::Failed(corruption) => Err(Error::Corruption(*corruption)),
-            State::Nowhere | State::At(_) => Ok(()),
+            State::Nowhere | State::At(..) => Ok(()),
         }
     }
 
     /// Whether the walk is on an entry.
     pub(crate) fn is_valid(&self) -> bool {
-        matches!(self.state, State::At(_))
+        matches!(self.state, State::At(..))
+    }
+
+    /// Makes the next step one that is not plain.
+    pub(crate) fn slow_down(&mut self) {
+        if let State::At(_, plain) = &mut self.state {
+            *plain = Plain::Never;
+        }
     }
 
     /// The entry that the walk is on, verified again (WALK-2).
     pub(crate) fn entry<'a>(&self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        let State::At(parked) = &self.state else {
+        let State::At(parked, _) = &self.state else {
             return Ok(None);
         };
         let Some(search) = self.scope.list(core) else {
@@ -142,7 +152,7 @@ impl Walk {
 
     /// The merge operands of the key that the walk is on, if its entry is one.
     pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
-        let State::At(parked) = &self.state else {
+        let State::At(parked, _) = &self.state else {
             return Ok(None);
         };
         let search = self.scope.search(core)?;
@@ -194,7 +204,7 @@ impl Walk {
         let search = core
             .point_search()
             .or_else(|corruption| self.fail(corruption))?;
-        self.scope.kept = Some(search.view.frame());
+        self.scope.kept = search.view.frame();
         let mut pass = self.scope.pass(core, &search, way);
         let prefix = self.scope.prefix.as_ref();
         let is_absent =
@@ -228,24 +238,9 @@ impl Walk {
         )
     }
 
-    /// Takes one step of a cursor, and returns the entry that it leads to.
+    /// Takes one step, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
-        match self.advance(core, way) {
-            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => {
-                self.past_others(core, way, shown)
-            }
-            shown => shown,
-        }
-    }
-
-    /// Takes one step without regard to the prefix, and returns the entry that it leads to.
-    #[inline(always)]
-    pub(crate) fn advance<'a>(
-        &mut self,
-        core: &'a Core,
-        way: Direction,
-    ) -> Result<Option<Entry<'a>>> {
         match way {
             Direction::Forward => self.next(core),
             Direction::Backward => self.prev(core),
@@ -255,22 +250,43 @@ impl Walk {
     /// A step forward, compiled in this crate and not in the caller's.
     #[inline(never)]
     fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        let fast = self.step_fast(core, Direction::Forward);
-        if fast.is_some() {
-            Ok(fast)
+        let plain = self.step_plain(core, Direction::Forward);
+        if plain.is_some() {
+            Ok(plain)
         } else {
-            self.step_slow(core, Direction::Forward)
+            self.step_any(core, Direction::Forward)
         }
     }
 
     /// A step backward.
     #[inline(never)]
     fn prev<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        let fast = self.step_fast(core, Direction::Backward);
+        let plain = self.step_plain(core, Direction::Backward);
+        if plain.is_some() {
+            Ok(plain)
+        } else {
+            self.step_any(core, Direction::Backward)
+        }
+    }
+
+    /// A step that is not plain.
+    #[inline(never)]
+    fn step_any<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+        match self.advance(core, way) {
+            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => {
+                self.past_others(core, way, shown)
+            }
+            shown => shown,
+        }
+    }
+
+    /// A step that is not plain, without regard to the prefix.
+    fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+        let fast = self.step_fast(core, way);
         if fast.is_some() {
             Ok(fast)
         } else {
-            self.step_slow(core, Direction::Backward)
+            self.step_slow(core, way)
         }
     }
 
@@ -282,7 +298,7 @@ impl Walk {
         way: Direction,
         entry: Entry<'a>,
     ) -> Result<Option<Entry<'a>>> {
-        let (&State::At(parked), Visible::All) = (&self.state, self.scope.visible) else {
+        let (&State::At(parked, _), Visible::All) = (&self.state, self.scope.visible) else {
             return Ok(Some(entry));
         };
         let search = self
@@ -308,7 +324,7 @@ impl Walk {
     pub(crate) fn gap(&self) -> Option<&ReportedGap> {
         match &self.state {
             State::Gap(reported) => Some(reported),
-            State::Nowhere | State::At(_) | State::Failed(_) => None,
+            State::Nowhere | State::At(..) | State::Failed(_) => None,
         }
     }
 
@@ -323,7 +339,7 @@ impl Walk {
     #[cold]
     pub(crate) fn progress(&self, core: &Core, way: Direction) -> Result<ScanBound, Corruption> {
         let parked = match &self.state {
-            State::At(parked) => parked,
+            State::At(parked, _) => parked,
             State::Gap(reported) => {
                 return Ok(reported
                     .side(way)
@@ -374,32 +390,65 @@ impl Walk {
         Ok(shown)
     }
 
-    /// Steps from an entry to the adjacent one, if the two entries alone decide that it is shown.
-    /// `None` in all other cases, which `step_slow` handles. No function that is called here and
-    /// not inlined takes the search or a reference to the entry, so both stay in registers.
+    /// Steps from an entry to the adjacent one, if the step may be plain, and if the two entries
+    /// alone decide that it is shown. `None` in all other cases, which `step_fast` and `step_slow`
+    /// handle.
     #[inline(always)]
+    pub(crate) fn step_plain<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Entry<'a>> {
+        match &self.state {
+            State::At(_, plain) if plain.holds(way) => {}
+            _ => return None,
+        }
+        let search = self.scope.list(core)?.plain();
+        self.step_in(core, search, OrderChecks::Off, way)
+    }
+
+    /// [`step_plain`](Self::step_plain) for a step that may not be plain. Compiled once for each
+    /// direction.
+    #[inline(never)]
     pub(crate) fn step_fast<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Entry<'a>> {
-        let State::At(parked) = &mut self.state else {
+        let (search, checks) = (self.scope.list(core)?, core.points.order_checks);
+        match &self.state {
+            State::At(_, plain) if !plain.holds(way) => {}
+            _ => return None,
+        }
+        if !self.scope.visible.is_plain(core, way) {
+            return None;
+        }
+        match way {
+            Direction::Forward => self.step_in(core, search, checks, Direction::Forward),
+            Direction::Backward => self.step_in(core, search, checks, Direction::Backward),
+        }
+    }
+
+    /// Steps from an entry to the adjacent one in an open list, if the two decide alone. No function
+    /// that is called here and not inlined takes the search or a reference to the entry, so both
+    /// stay in registers.
+    #[inline(always)]
+    fn step_in<'a>(
+        &mut self,
+        core: &'a Core,
+        search: Search<'a>,
+        checks: OrderChecks,
+        way: Direction,
+    ) -> Option<Entry<'a>> {
+        let State::At(parked, _) = &mut self.state else {
             return None;
         };
         let (scope, at) = (&self.scope, parked.offset());
-        if !scope.visible.is_plain(core, way) {
-            return None;
-        }
-        let search = scope.list(core)?;
         let entry = match way {
             Direction::Forward => search.try_next(at)?,
             Direction::Backward => search.try_prev(at)?,
         };
         let to = entry.offset();
-        if search.prefetch_beside(&mut self.read_ahead, at, &entry) {
+        if search.prefetch_beside(&mut self.read_ahead, at, &entry, way) {
             scope.read_on(core, &mut self.read_ahead, to, way);
         }
         let far = scope.bounds.end(way);
-        let is_next = scope.shows_neighbour(core, parked, &entry)
-            && (far.is_clearly_beyond(&core.comparator, way, entry.key())
+        let is_next = scope.shows_neighbour(core, search.comparator.equality(), parked, &entry)
+            && (far.is_clearly_beyond(search.comparator, way, entry.key())
                 || is_inside(core, entry, far, way))
-            && (search.order_checks == OrderChecks::Off
+            && (checks == OrderChecks::Off
                 || scope.come_in_order(core, way, &mut self.compared, (at, &entry)));
         is_next.then(|| {
             *parked = Parked::new(&entry);
@@ -431,10 +480,10 @@ impl Walk {
         let search = counted.or_else(|corruption| self.fail(corruption))?;
         let mut pass = self.scope.pass(core, &search, way);
         let outcome = match &self.state {
-            State::At(parked) => {
+            State::At(parked, _) => {
                 let (at, outcome) = (parked.offset(), pass.step_from(parked));
                 if let Ok(Some(to)) = &outcome
-                    && search.prefetch_beside(&mut self.read_ahead, at, to)
+                    && search.prefetch_beside(&mut self.read_ahead, at, to, way)
                 {
                     self.scope
                         .read_on(core, &mut self.read_ahead, to.offset(), way);
@@ -482,7 +531,7 @@ impl Walk {
     ) -> Result<Option<Entry<'a>>> {
         self.hidden += hidden;
         self.state = match &outcome {
-            Ok(Some(entry)) => State::At(Parked::new(entry)),
+            Ok(Some(entry)) => State::At(Parked::new(entry), self.scope.plain(core)),
             Ok(None) => State::Nowhere,
             Err(gap) => State::Gap(Box::new(ReportedGap::around(search, *gap))),
         };

@@ -15,6 +15,9 @@ use crate::prefetch::prefetch_lines;
 
 /// How many slots of the directory are tried for a way around a broken link.
 const SLOTS_TRIED: i32 = 8;
+/// Cache lines of an entry of usual size: one of 160 bytes reaches a fourth line in three cases of
+/// eight.
+const ENTRY_LINES: usize = 4;
 
 impl<'a> Search<'a> {
     /// The directory of this list, if it has one.
@@ -65,24 +68,22 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Prefetches the lines of a whole entry of usual size: one of 160 bytes reaches a fourth line
-    /// in three cases of eight.
+    /// Prefetches the lines of a whole entry of usual size.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, node: u32) {
-        let Some(address) = self
-            .view
-            .locate_near(node)
-            .or_else(|| self.locate_far(node))
-        else {
-            return;
-        };
-        prefetch_lines(address, 4);
+        match self.view.locate_near(node) {
+            Some(address) => prefetch_lines(address, ENTRY_LINES),
+            None => self.prefetch_far(node),
+        }
     }
 
+    /// [`prefetch_entry`](Self::prefetch_entry), outside of the near chunk.
     #[cold]
     #[inline(never)]
-    fn locate_far(self, node: u32) -> Option<usize> {
-        self.view.locate(node).map(|(address, _)| address)
+    fn prefetch_far(self, node: u32) {
+        if let Some((address, _)) = self.view.locate(node) {
+            prefetch_lines(address, ENTRY_LINES);
+        }
     }
 
     /// Whether an entry may be one of this list: a damaged hint may lead into the other list.

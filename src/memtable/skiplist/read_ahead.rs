@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   adjacent    at -> next -> . -> . -> .               prefetch 2048 bytes ahead
-//!   elsewhere   leaf [ .. expected . . . . . far .. ]   the scan meets `expected`: prefetch the nodes of the four slots after
-//!                                                       `far`, and expect the node four slots later
+//!   elsewhere   leaf [ .. expected . . . later . far .. ]   the scan meets `expected`: prefetch the nodes of the four slots
+//!                                                           after `far`, expect `later`, and note the node four slots after it
 //! ```
 //! No answer depends on what is read here.
 //!
@@ -26,10 +26,10 @@ const NEAR_UNITS: u32 = 128;
 const NEAR_AHEAD: usize = 2048;
 /// How many bytes ahead of its node a writer prefetches: a few entries.
 const WRITER_AHEAD: usize = 1024;
-/// How many named nodes the read-ahead is ahead in the directory, at least.
-const AHEAD: u32 = 6;
-/// How many named nodes it prefetches at a time.
+/// How many named nodes the read-ahead prefetches at a time.
 const GROUP: u32 = 4;
+/// How many further ones it prefetches when it starts. The scan meets the last but one of each group.
+const AHEAD: u32 = 2;
 /// The read-ahead starts again after this many steps elsewhere without meeting `expected`: it has
 /// lost the scan, or the scan is a new one.
 const PATIENCE: u32 = 24;
@@ -43,9 +43,9 @@ pub(crate) struct ReadAhead {
     steps: u32,
     /// Adjacent steps in a row, up to `LONG_RUN`.
     run: u32,
-    /// The next node of the scan that the directory names, and its slot.
+    /// Nodes at which the scan moves the read-ahead, next and after that; 0: unknown.
     expected: u32,
-    next: LeafSlot,
+    later: u32,
     /// The slot of the last prefetched node.
     far: LeafSlot,
 }
@@ -57,7 +57,7 @@ impl Default for ReadAhead {
             steps: PATIENCE,
             run: 0,
             expected: 0,
-            next: LeafSlot::NONE,
+            later: 0,
             far: LeafSlot::NONE,
         }
     }
@@ -110,12 +110,15 @@ impl<'a> Search<'a> {
         read_ahead: &mut ReadAhead,
         at: u32,
         entry: &Verified<'_>,
+        direction: Direction,
     ) -> bool {
-        let (to, key) = (entry.offset(), entry.key().as_ptr());
-        if to.wrapping_sub(at) <= NEAR_UNITS {
-            prefetch_lines(key.addr().wrapping_add(NEAR_AHEAD), 3);
-        } else if at.wrapping_sub(to) <= NEAR_UNITS {
-            prefetch_lines(key.addr().wrapping_sub(NEAR_AHEAD), 3);
+        let (to, key) = (entry.offset(), entry.key().as_ptr().addr());
+        let (back, on) = (at.wrapping_sub(to), to.wrapping_sub(at));
+        // Most tables are filled in ascending order, if they are filled in order.
+        if direction.pick((back, on)) <= NEAR_UNITS {
+            prefetch_lines(ahead(key, direction), 3);
+        } else if direction.pick((on, back)) <= NEAR_UNITS {
+            prefetch_against(key, direction);
         } else {
             return self.directory != 0 && read_ahead.is_due_elsewhere(to);
         }
@@ -133,28 +136,36 @@ impl<'a> Search<'a> {
     #[inline(always)]
     fn move_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         if node == read_ahead.expected {
-            read_ahead.steps = 0;
-            self.ask_further(read_ahead, GROUP, direction);
-            (read_ahead.next, read_ahead.expected) =
-                self.named_after(read_ahead.next, GROUP, direction);
+            self.ask_group(read_ahead, direction);
         } else {
             self.start_in_directory(read_ahead, node, direction);
         }
     }
 
-    /// Prefetches `count` more nodes.
+    /// Prefetches a group of nodes, and expects the node that was noted in the group before.
+    #[inline(always)]
+    fn ask_group(&self, read_ahead: &mut ReadAhead, direction: Direction) {
+        read_ahead.steps = 0;
+        (read_ahead.expected, read_ahead.later) = (read_ahead.later, 0);
+        self.ask_further(read_ahead, GROUP, direction);
+    }
+
+    /// Prefetches `count` more nodes, and notes the last but one.
     #[inline(always)]
     fn ask_further(&self, read_ahead: &mut ReadAhead, count: u32, direction: Direction) {
         let (directory, mut far) = (self.directory(), read_ahead.far);
-        for asked in 0..count {
-            let next = slot_after(far, 1, direction);
+        for left in (0..count).rev() {
+            let next = slot_after(far, direction);
             let node = directory.named(next);
             if node == 0 {
                 read_ahead.far = far;
-                return self.ask_beside(read_ahead, count - asked, direction);
+                return self.ask_beside(read_ahead, left + 1, direction);
             }
             self.prefetch_entry(node);
             far = next;
+            if left == 1 {
+                read_ahead.later = node;
+            }
         }
         read_ahead.far = far;
     }
@@ -162,33 +173,28 @@ impl<'a> Search<'a> {
     /// [`ask_further`](Self::ask_further), past the last slot of a leaf.
     #[inline(never)]
     fn ask_beside(self, read_ahead: &mut ReadAhead, count: u32, direction: Direction) {
-        for _ in 0..count {
-            let (far, node) = self.named_after(read_ahead.far, 1, direction);
+        for left in (0..count).rev() {
+            let next = slot_after(read_ahead.far, direction);
+            let (far, node) = match self.directory().named(next) {
+                0 => self.named_beside(read_ahead.far, direction),
+                node => (next, node),
+            };
             read_ahead.far = far;
             if node == 0 {
                 return;
             }
             self.prefetch_entry(node);
+            if left == 1 {
+                read_ahead.later = node;
+            }
         }
     }
 
-    /// The directory's slot `by` slots after another one, and the node that it names; 0: none.
-    #[inline(always)]
-    fn named_after(&self, at: LeafSlot, by: u32, direction: Direction) -> (LeafSlot, u32) {
-        let next = slot_after(at, by, direction);
-        match self.directory().named(next) {
-            0 => self.named_beside(at, by, direction),
-            node => (next, node),
-        }
-    }
-
-    /// [`named_after`](Self::named_after), in another leaf. Takes the search by value, so that the
-    /// steps of scans keep it in registers.
-    #[inline(never)]
-    fn named_beside(self, at: LeafSlot, by: u32, direction: Direction) -> (LeafSlot, u32) {
+    /// The directory's slot after another one, in another leaf, and the node that it names; 0: none.
+    /// Prefetches the leaf after that one.
+    fn named_beside(&self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
         let directory = self.directory();
-        let by = by.cast_signed();
-        let Some(next) = directory.moved(at, direction.pick((-by, by))) else {
+        let Some(next) = directory.moved(at, direction.pick((-1, 1))) else {
             return (LeafSlot::NONE, 0);
         };
         if next.leaf != at.leaf {
@@ -200,8 +206,7 @@ impl<'a> Search<'a> {
     /// Starts the read-ahead at the slot of a node of the scan.
     #[inline(never)]
     fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
-        read_ahead.steps = 0;
-        read_ahead.expected = 0;
+        (read_ahead.steps, read_ahead.expected) = (0, 0);
         let Some(opened) = self.view.try_open(node) else {
             return;
         };
@@ -220,10 +225,9 @@ impl<'a> Search<'a> {
     /// Starts the read-ahead at this slot.
     #[inline(always)]
     fn start_at_place(&self, read_ahead: &mut ReadAhead, place: LeafSlot, direction: Direction) {
-        read_ahead.steps = 0;
-        read_ahead.far = place;
+        (read_ahead.far, read_ahead.later) = (place, 0);
         self.ask_further(read_ahead, AHEAD, direction);
-        (read_ahead.next, read_ahead.expected) = self.named_after(place, 1, direction);
+        self.ask_group(read_ahead, direction);
     }
 
     /// Prefetches the lines that a writer fills a few entries after this unit.
@@ -235,9 +239,22 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The slot `by` slots after another one in its leaf. There may be no such slot.
+/// The address that is prefetched at an adjacent entry, in memory that ascends with the keys.
 #[inline(always)]
-fn slot_after(at: LeafSlot, by: u32, direction: Direction) -> LeafSlot {
-    let slot = direction.pick((at.slot.wrapping_sub(by), at.slot.wrapping_add(by)));
+fn ahead(key: usize, direction: Direction) -> usize {
+    direction.pick((key.wrapping_sub(NEAR_AHEAD), key.wrapping_add(NEAR_AHEAD)))
+}
+
+/// Prefetches ahead of an adjacent entry in memory that descends while keys ascend.
+#[cold]
+#[inline(never)]
+fn prefetch_against(key: usize, direction: Direction) {
+    prefetch_lines(ahead(key, direction.opposite()), 3);
+}
+
+/// The slot after another one in its leaf. There may be no such slot.
+#[inline(always)]
+fn slot_after(at: LeafSlot, direction: Direction) -> LeafSlot {
+    let slot = direction.pick((at.slot.wrapping_sub(1), at.slot.wrapping_add(1)));
     LeafSlot { slot, ..at }
 }

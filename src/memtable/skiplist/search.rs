@@ -24,8 +24,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::comparator::KeyComparator;
+use crate::comparator::{BYTEWISE, KeyComparator};
 use crate::error::{Corruption, Result};
+use crate::integrity::digest::Width;
 use crate::key::Target;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
@@ -59,6 +60,14 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
+    /// This search, in a table for which `Core::is_plain` holds: the compiler knows its comparator
+    /// and its digests then.
+    #[inline(always)]
+    pub(crate) fn plain(mut self) -> Self {
+        (self.view.width, self.comparator) = (Width::default(), &BYTEWISE);
+        self
+    }
+
     /// The height of an entry's tower.
     #[inline(always)]
     pub(crate) fn height(&self, fields: &Fields<'_>, revision: u32) -> u32 {
