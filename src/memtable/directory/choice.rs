@@ -178,7 +178,8 @@ impl<'a> Pages<'_, 'a> {
     }
 
     /// Prepares a page, which is not split, for a key that comes to it. The page is measured again if
-    /// it does not suit the key, or leaves that many neighbours equal. `None`: damage.
+    /// it does not suit the key, or leaves that many neighbours equal. `None`: damage, or the key
+    /// belongs elsewhere.
     pub(super) fn prepare(
         &self,
         locked: &mut Locked<'a>,
@@ -191,6 +192,15 @@ impl<'a> Pages<'_, 'a> {
             let measure = locked.page.measure(self.view, locked.kind);
             let kept = measure.kept(self.comparator, coming.key, locked.kind);
             let side = measure.side(self.view, self.comparator, coming.key);
+            // A writer that came to a page beside the right one may find a wrong place (PAGE-2).
+            let is_placed = match side {
+                Order::Less => coming.place == usize::from(locked.node(self.view, 0)? == START),
+                Order::Equal => true,
+                Order::Greater => coming.place == locked.count,
+            };
+            if !is_placed {
+                return None;
+            }
             // Only chosen bytes may be out of order (MEASURE-1).
             let is_ordered = measure.chosen == 0 || Self::is_ordered(locked, coming.place, kept);
             if side.is_ne() || !is_ordered {

@@ -378,8 +378,10 @@ fn settle<'a>(
     let mut slot = pages.slot(&page, &target, kind, trust);
     for _ in 0..MOVES_MAX {
         // The right part of a split that no parent names yet may hold the target.
-        let is_last = page.word(slot) == FREE;
-        let Some(right) = pages.right_of(&page, &target).filter(|_| is_last) else {
+        if page.word(slot) != FREE {
+            break;
+        }
+        let Some(right) = pages.right_of(&page, &target) else {
             break;
         };
         page = right;

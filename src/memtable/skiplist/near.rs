@@ -21,7 +21,7 @@ use crate::memtable::skiplist::splice::Trail;
 /// entries.
 pub(super) const HINT_HOPS: u32 = 64;
 /// Most hops from a hint that may be a guess, before the directory is asked again.
-pub(super) const GUESS_HOPS: u32 = 16;
+pub(super) const GUESS_HOPS: u32 = 8;
 
 impl<'a> Search<'a> {
     /// The node after the one at which a hint starts.
