@@ -491,15 +491,14 @@ pub(crate) fn get<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    if core.filters.has_filters() || core.tombstones.may_be_any(&core.arena) || !core.is_plain() {
+    if core.filters.has_filters() || core.tombstones.may_be_any(&core.arena) {
         get_asked(core, key, snapshot)
     } else {
-        let search = core.point_search()?.plain();
-        get_led(core, &search, key, snapshot, || Ok(None))
+        get_led(core, &core.point_search()?, key, snapshot, || Ok(None))
     }
 }
 
-/// [`get`], with a filter, range tombstones that must be asked, or another order.
+/// [`get`], with a filter, or range tombstones that must be asked.
 #[inline(never)]
 fn get_asked<'t>(
     core: &'t Arc<Core>,
