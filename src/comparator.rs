@@ -222,7 +222,7 @@ impl KeyComparator {
 
     /// Whether two keys are equal. If equal keys have equal bytes, the comparator is not called.
     #[inline(always)]
-    pub(crate) fn are_equal(&self, left: &[u8], right: &[u8]) -> bool {
+    pub fn are_equal(&self, left: &[u8], right: &[u8]) -> bool {
         match self.equality {
             KeyEquality::Bytes => are_same(left, right),
             KeyEquality::Custom => self.ask(left, right).is_eq(),

@@ -219,6 +219,7 @@ mod kind;
 mod comparator;
 mod key;
 mod halves;
+mod sort;
 mod sync;
 mod prefetch;
 pub mod integrity;

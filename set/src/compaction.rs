@@ -326,10 +326,18 @@ impl<'s> Compaction<'s> {
     }
 
     /// Ends a call that did not panic. Its error is final.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_move<T>(&mut self, outcome: Result<T>) -> Result<T> {
         self.is_moving = false;
-        outcome.inspect_err(|error| drop(self.ended.set(Err(error.clone()))))
+        outcome.map_err(|error| self.fail(error))
+    }
+
+    /// Keeps the error for every later call, and returns it.
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, error: Error) -> Error {
+        let _ = self.ended.set(Err(error.clone()));
+        error
     }
 
     /// How the pass ended, if it has.
@@ -488,7 +496,7 @@ impl<'s> Compaction<'s> {
         if !self
             .key
             .as_deref()
-            .is_some_and(|key| self.comparator.compare(key, user_key).is_eq())
+            .is_some_and(|key| self.comparator.are_equal(key, user_key))
         {
             (self.answered, self.has_operands) = (None, false);
             let key = self.key.get_or_insert_default();
@@ -521,7 +529,7 @@ impl<'s> Compaction<'s> {
     fn is_at(&self, version: &Version) -> bool {
         self.key
             .as_deref()
-            .is_some_and(|key| self.comparator.compare(key, &version.key).is_eq())
+            .is_some_and(|key| self.comparator.are_equal(key, &version.key))
     }
 
     /// Drops the entry at the head.
@@ -725,9 +733,9 @@ fn entry_at<'a>(
     }
 }
 
-/// The error of an item that was found and is not there any more.
+/// The error of an item that was found and is not there any more, and of a kept key that is damaged.
 #[cold]
-fn lost() -> Error {
+pub(crate) fn lost() -> Error {
     Corruption::new(Place::Entry, 0, 0, 0).into()
 }
 

@@ -114,6 +114,7 @@ pub(crate) struct Input<'s> {
 }
 
 impl Input<'_> {
+    #[inline(always)]
     pub(crate) fn entry(&self) -> Option<FlushEntry<'_>> {
         match &self.entries {
             Entries::Table(items) => items.entry(),

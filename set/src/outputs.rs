@@ -21,12 +21,12 @@
 use std::ops::Bound;
 
 use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary};
-use paranoid_memtable::integrity::{Place, StoredProtection};
+use paranoid_memtable::integrity::StoredProtection;
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::FragmentIter;
-use paranoid_memtable::{Corruption, Error, Kind, Result, shown};
+use paranoid_memtable::{Kind, Result, shown};
 
-use crate::compaction::{Compaction, Next, Pass};
+use crate::compaction::{Compaction, Next, Pass, lost};
 use crate::compaction_input::verified;
 
 /// The outputs of a compaction, one after the other: a sink for each file of a level. Made by
@@ -294,7 +294,7 @@ impl<'s, S: FlushSink> Outputs<'s, S> {
     ) -> Result<()> {
         let mut is_cut = matches!(self.stage, Stage::Waiting(_));
         while fragments.advance()? {
-            let fragment = fragments.fragment().ok_or_else(damaged)?;
+            let fragment = fragments.fragment().ok_or_else(lost)?;
             let it = opened(filling, &mut self.open, &mut self.opened)?;
             let is_before =
                 |left: &[u8], right: &[u8]| self.merge.comparator().compare(left, right).is_lt();
@@ -376,7 +376,7 @@ fn bounds<S>(comparator: &KeyComparator, filled: &Filling<S>) -> Result<(Vec<u8>
         (None, Some(end)) => Bound::Excluded(end),
         (None, None) => Bound::Unbounded,
     };
-    Ok((first.ok_or_else(damaged)?, end))
+    Ok((first.ok_or_else(lost)?, end))
 }
 
 /// A copy of a key, with a digest that was computed from the original.
@@ -388,7 +388,7 @@ struct Sealed {
 impl Sealed {
     fn verify(&self) -> Result<()> {
         let agrees = self.digest.check(&self.key, b"", 0, Kind::PUT);
-        agrees.map(drop).ok_or_else(damaged)
+        agrees.map(drop).ok_or_else(lost)
     }
 }
 
@@ -401,11 +401,6 @@ fn seal(copy: &mut Option<Sealed>, key: &[u8]) {
     *copy = Some(Sealed { key: bytes, digest });
 }
 
-#[cold]
-fn damaged() -> Error {
-    Corruption::new(Place::Entry, 0, 0, 0).into()
-}
-
 shown! { "Outputs": impl [S] Outputs<'_, S>, |outputs| { "opened": outputs.opened } }
 shown! { "Output": impl [S] Output<S>, |output| { "summary": output.summary } }
 
@@ -416,7 +411,7 @@ mod tests {
 
     use paranoid_memtable::flush::SinkError;
     use paranoid_memtable::tombstone::Fragment;
-    use paranoid_memtable::{Bytewise, MemTable};
+    use paranoid_memtable::{Bytewise, Error, MemTable};
 
     use super::*;
 

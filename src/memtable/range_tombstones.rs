@@ -77,6 +77,7 @@ fn healed_bound<'t>(view: View<'t>, node: u32, end: End) -> Result<&'t [u8], Cor
 }
 
 /// The bytes of start and end. The key's digest covers both lengths.
+#[inline(never)]
 fn key_bytes(view: &View<'_>, node: u32) -> Result<u64, Corruption> {
     let entry = stored(view, node).map_or_else(|| view.entry(node), Ok)?;
     Ok(entry.lengths().data_len())
@@ -135,7 +136,7 @@ impl RangeTombstones {
     }
 
     /// A search in the list, which is ordered by start.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn search<'t>(&'t self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
         Ok(self.list.search(ground.arena.view()?, ground.comparator))
     }

@@ -52,6 +52,7 @@ use crate::comparator::{Comparator, KeyComparator};
 use crate::error::{Corruption, Place, Result, not_a_range};
 use crate::integrity::hash::{hash, mix};
 use crate::key::SequenceNumber;
+use crate::sort::sorted_by;
 use crate::tombstone::fragments::{Fragment, Fragments};
 
 /// The interval of a range tombstone, which is not empty, and its sequence number.
@@ -69,6 +70,7 @@ impl Span {
 }
 
 /// The digest over the spans up to this one; `digest` is that of the spans before it.
+#[inline(never)]
 pub(crate) fn span_digest(
     (start, end, sequence): (&[u8], &[u8], SequenceNumber),
     digest: u64,
@@ -150,9 +152,8 @@ impl Fragmenter {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn with_snapshots(mut self, snapshots: &[SequenceNumber]) -> Self {
-        let mut stripes = snapshots.to_vec();
+        let mut stripes = sorted_by(snapshots, Ord::cmp);
         stripes.push(SequenceNumber::MAX);
-        stripes.sort_unstable();
         stripes.dedup();
         self.stripes = Some(stripes);
         self
@@ -535,13 +536,13 @@ impl Sweep {
     /// A sweep before the first fragment.
     fn new(comparator: &KeyComparator, spans: &[Span], stripes: Option<&[SequenceNumber]>) -> Self {
         let (bounds, numbers) = cut(comparator, spans);
-        let mut coming: Vec<_> = numbers
+        let coming: Vec<_> = numbers
             .into_iter()
             .zip(spans)
             .map(|(numbers, span)| (numbers, span.sequence))
             .collect();
-        coming.sort_unstable();
-        let (active, coming) = (BTreeMap::new(), coming.into_iter().peekable());
+        let coming = sorted_by(&coming, Ord::cmp).into_iter().peekable();
+        let active = BTreeMap::new();
         let (sequences, ahead) = (Vec::new(), Vec::new());
         let mut sweep = Sweep {
             bounds,
@@ -616,12 +617,12 @@ fn cut(comparator: &KeyComparator, spans: &[Span]) -> (Vec<Bound>, Vec<[usize; 2
         .iter()
         .enumerate()
         .flat_map(|(at, span)| [(&*span.start, at, 0), (&*span.end, at, 1)]);
-    let mut all: Vec<(&[u8], usize, usize)> = bounds.collect();
+    let all: Vec<(&[u8], usize, usize)> = bounds.collect();
     let compare = |(left, ..): &(&[u8], usize, usize), (right, ..): &(&[u8], usize, usize)| {
         let images = comparator.image(left, 0).cmp(&comparator.image(right, 0));
         images.then_with(|| comparator.compare(left, right))
     };
-    all.sort_unstable_by(|left, right| {
+    let all = sorted_by(&all, |left, right| {
         compare(left, right).then((left.1, left.2).cmp(&(right.1, right.2)))
     });
     let (mut keys, mut numbers) = (Vec::new(), vec![[0; 2]; spans.len()]);

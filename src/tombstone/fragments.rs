@@ -82,6 +82,7 @@ impl<'a> Fragment<'a> {
     }
 
     /// The digest over the fragments up to this one; `digest` is that of the fragments before it.
+    #[inline(never)]
     pub(crate) fn digest_after(&self, digest: u64) -> u64 {
         let keys = hash(self.end, hash(self.start, digest));
         let all = self

@@ -31,6 +31,7 @@ use crate::memtable::arena::node::Verified;
 use crate::memtable::arena::node_words::{BackWord, Lengths, entry_end, key_at, node_units};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
+use crate::sort::sorted_by;
 use crate::sync::Ordering;
 
 /// Where a salvage searched for entries.
@@ -135,10 +136,11 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
         let entry = view.entry(*offset).ok()?;
         entry.value(&view).ok().map(|_| entry.or_healed(view))
     });
-    Ok((sorted(core, verified.collect()), reach, failure))
+    let verified: Vec<_> = verified.collect();
+    Ok((sorted(core, &verified), reach, failure))
 }
 
-fn sorted<'t>(core: &'t Core, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
+fn sorted<'t>(core: &'t Core, verified: &[Verified<'t>]) -> Vec<Salvaged<'t>> {
     let version = |entry: &Verified<'_>| {
         let (sequence, revision) = (entry.sequence(), entry.revision());
         (
@@ -147,7 +149,7 @@ fn sorted<'t>(core: &'t Core, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'
             entry.kind() == Kind::RANGE_DELETE,
         )
     };
-    verified.sort_unstable_by(|left, right| {
+    let mut verified = sorted_by(verified, |left, right| {
         let order = core.comparator.compare(left.key(), right.key());
         order.then_with(|| (version(left), left.offset()).cmp(&(version(right), right.offset())))
     });
@@ -181,11 +183,11 @@ fn through_arena(
     offsets: &mut HashSet<u32>,
 ) -> Result<Option<Corruption>, Corruption> {
     let (stretches, unknown) = view.arena().stretches()?;
-    let mut known: Vec<_> = offsets
+    let known: Vec<_> = offsets
         .iter()
         .filter_map(|offset| space_of(view, *offset))
         .collect();
-    known.sort_unstable_by_key(|space| space.start);
+    let known = sorted_by(&known, |left, right| left.start.cmp(&right.start));
     for (first, units) in stretches {
         let after = known.partition_point(|space| space.end <= first);
         let mut known = known[after..].iter().peekable();

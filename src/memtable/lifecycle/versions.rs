@@ -9,6 +9,7 @@ use std::hint::black_box;
 
 use crate::key::SequenceNumber;
 use crate::kind::Kind;
+use crate::sort::sorted_by;
 
 /// The versions of a key that a flush passes to its sink.
 ///
@@ -54,13 +55,10 @@ pub(crate) struct VersionFilter {
 impl VersionFilter {
     /// A filter for the versions of one key after another.
     pub(crate) fn new(versions: Versions<'_>) -> Self {
-        let mut snapshots = match versions {
-            Versions::SeenBy(snapshots) => Some(snapshots.to_vec()),
+        let snapshots = match versions {
+            Versions::SeenBy(snapshots) => Some(sorted_by(snapshots, Ord::cmp)),
             Versions::All => None,
         };
-        snapshots
-            .iter_mut()
-            .for_each(|snapshots| snapshots.sort_unstable());
         VersionFilter {
             snapshots,
             stripe: None,

@@ -486,6 +486,7 @@ pub(crate) fn deletion_by(
 }
 
 /// Implements [`TableReader::get`](crate::TableReader::get).
+#[inline(never)]
 pub(crate) fn get<'t>(
     core: &'t Arc<Core>,
     key: &[u8],
@@ -505,20 +506,17 @@ fn get_asked<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    let search = core.point_search()?;
-    if core.filters.has_filters() && core.filters.lacks(&search.view, key) {
+    if core.filters.has_filters() && core.filters.lacks(&core.arena.view()?, key) {
         match core.covering(Question::new(key, snapshot))? {
             None => Ok(Lookup::NotFound),
             cover => get_found(core, key, cover, None),
         }
-    } else if core.tombstones.may_be_any(&core.arena) {
-        get_covered(core, key, snapshot)
     } else {
-        get_led(core, &search, key, snapshot, || Ok(None))
+        get_covered(core, key, snapshot)
     }
 }
 
-/// [`get`], with range tombstones that must be asked.
+/// [`get`], by the list, with range tombstones that must be asked if there are any.
 #[cold]
 #[inline(never)]
 fn get_covered<'t>(

@@ -18,7 +18,7 @@ use crate::memtable::skiplist::bracket::Gap;
 use crate::memtable::skiplist::search::Search;
 
 /// The newest entry of `key` at or below `snapshot`, as stored, by filter and list.
-#[inline(never)]
+#[inline]
 pub(crate) fn locate<'a>(
     core: &Core,
     search: &Search<'a>,
@@ -32,7 +32,7 @@ pub(crate) fn locate<'a>(
 }
 
 /// The newest entry of `key` at or below `snapshot`, as stored, by the list alone.
-#[inline]
+#[inline(never)]
 pub(crate) fn newest<'a>(
     core: &Core,
     search: &Search<'a>,

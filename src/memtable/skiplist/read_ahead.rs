@@ -90,6 +90,7 @@ impl ReadAhead {
 impl<'a> Search<'a> {
     /// The first entry at or after a position, where a scan begins. Prefetches the nodes that the
     /// directory names after it first.
+    #[inline(never)]
     pub(crate) fn first_of_scan(
         &self,
         target: &Target<'_>,
@@ -126,6 +127,7 @@ impl<'a> Search<'a> {
     }
 
     /// Moves the read-ahead after a step to a node. Compiled once for each direction.
+    #[inline(never)]
     pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         match direction {
             Direction::Forward => self.move_on(read_ahead, node, Direction::Forward),
