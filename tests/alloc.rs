@@ -155,10 +155,36 @@ fn a_first_write_makes_shards_and_a_chunk() {
     };
     let (first, second) = (put(1), put(2));
     assert!(
-        first.count_total <= 3 && first.bytes_total < 40 << 10,
+        first.count_total <= 3 && first.bytes_total < 5 << 10,
         "{first:?}"
     );
     assert_eq!(second.count_total, 0, "{second:?}");
+}
+
+/// An engine may have a table for each of thousands of keyspaces. A table with ten entries of 116
+/// bytes takes no more than one with a single entry.
+#[test]
+fn a_thousand_tables_of_few_entries_take_eight_kilobytes_each() {
+    table(8).put(1, b"k", b"v").unwrap();
+    for entries in [1u8, 10] {
+        let mut kept = Vec::with_capacity(1_000);
+        let made = measure(|| {
+            for _ in 0..1_000 {
+                let table = table(8);
+                for n in 0..entries {
+                    table.put(n.into(), [n; 16], [7; 100]).unwrap();
+                }
+                kept.push(table);
+            }
+        });
+        println!("1 000 tables of {entries} entries: {made:?}");
+        assert!(
+            made.bytes_current <= 1_000 * (8 << 10),
+            "{entries}: {made:?}"
+        );
+        let says: u64 = kept.iter().map(|table| table.allocated_bytes()).sum();
+        assert!(says <= made.bytes_current as u64 && says > made.bytes_current as u64 * 9 / 10);
+    }
 }
 
 /// Allocated memory is at most three times the memory in use, for a table of any size.

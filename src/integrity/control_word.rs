@@ -100,6 +100,7 @@ const _: () = assert!(
 
 impl<const N: usize> ControlWords<N> {
     /// `N` words of 0.
+    #[inline(always)]
     pub(crate) fn new(salt: Salt) -> Self {
         let checks = std::array::from_fn(|index| AtomicU64::new(salt.0.wrapping_add(mark(index))));
         let values = std::array::from_fn(|_| AtomicU64::new(0));

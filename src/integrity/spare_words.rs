@@ -108,6 +108,7 @@ const fn inverse(odd: u64) -> u64 {
 
 impl<const N: usize> SpareWords<N> {
     /// `N` words of 0.
+    #[inline(always)]
     pub(crate) fn new(salt: Salt) -> Self {
         let spare = |index| AtomicU64::new(copies_of(Key::Salt(salt), index, 0)[2]);
         SpareWords {

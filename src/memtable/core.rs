@@ -195,10 +195,10 @@ impl Core {
             .saturating_add(size_of::<Core>() as u64)
     }
 
-    /// Bytes of allocated memory: the taken bytes, and the rest of the first chunk.
+    /// Bytes of allocated memory: the taken bytes, and the rest of small chunks.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.taken_bytes()
-            .saturating_add(self.arena.free_first_bytes())
+            .saturating_add(self.arena.free_small_bytes())
     }
 
     /// The most bytes of allocated memory that the table has once it is frozen.

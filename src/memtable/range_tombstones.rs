@@ -120,6 +120,7 @@ fn source<'t>(ground: Ground<'t>, spans: &'t dyn Spans) -> Source<'t> {
 const WALKS_MAX: u32 = 64;
 
 impl RangeTombstones {
+    #[inline(always)]
     pub(crate) fn new(options: &MemTableOptions, secret: Secret) -> Self {
         let list = List::new(
             Head::Ranges,

@@ -115,7 +115,7 @@ impl TableReader {
     /// Bytes of allocated memory: arena, side structures, and the table's own struct. Never
     /// shrinks.
     ///
-    /// The first chunk of the arena, 32 KiB that the first write allocates, counts as a whole. Of
+    /// The small chunks of the arena, of 3.75 and 28.25 KiB, count as a whole once they are allocated. Of
     /// later chunks, the part that writers have taken counts. A writer takes up to 256 KiB at a
     /// time, but at most a quarter of the bytes that it has; [`used_bytes`](Self::used_bytes)
     /// leaves out bytes that it has not used yet.
@@ -128,7 +128,7 @@ impl TableReader {
     }
 
     /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without the rest of the
-    /// first chunk, and without space that writers took or reserved and have not used yet. Use it
+    /// small chunks, and without space that writers took or reserved and have not used yet. Use it
     /// to add up many small tables. Exact while no write is running; never waits. O(writers).
     ///
     /// ```

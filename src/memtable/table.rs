@@ -54,7 +54,7 @@ pub struct MemTable {
 
 impl MemTable {
     /// An empty table with the order of the options' comparator, bytewise by default. It is one
-    /// allocation of about 3 KiB; its first write adds 39 KiB.
+    /// allocation of about 3 KiB; its first write adds 5 KiB.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};

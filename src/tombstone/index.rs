@@ -75,6 +75,7 @@ pub(crate) struct TombstoneIndex {
 
 impl TombstoneIndex {
     /// An empty index.
+    #[inline(always)]
     pub(crate) fn new(secret: Secret) -> Self {
         let (checks, tree) = (Checks::new(secret), Published::new());
         TombstoneIndex {

@@ -1,9 +1,9 @@
 //! The bytes of a table: chunks that never move, addressed by 32-bit offsets in units of 8 bytes.
 //!
 //! ```text
-//!   offset   0       72              ...        B                2B                 4B       2^32
-//!            | heads | chunk 0      | (unused)  | chunk 1        | chunk 2          |   ...  |
-//!            | field | 32 KiB, heap             | B units, mapped | 2B units, mapped
+//!   offset   0       72        552       4168   B                2B                4B   2^32
+//!            | heads | chunk 0 | chunk 1 | ..     | chunk 2        | chunk 3        | .. |
+//!            | field | on the heap         | .. | B units, mapped | 2B units, mapped
 //! ```
 //! B is the size of the write buffer, rounded up to a power of two. The first write that does not
 //! fit into the existing chunks makes the next one, so an empty table has only its heads. A writer
@@ -41,7 +41,8 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::Width;
 use crate::integrity::tag::Secret;
 use crate::memtable::arena::chunks::{
-    CHUNKS_MAX, FIRST_UNITS, bytes_in_chunk, chunk_of, chunk_start, continues, shift_of,
+    CHUNKS_MAX, SECOND_START, SMALL, SMALL_END, bytes_in_chunk, chunk_of, chunk_start, chunk_units,
+    continues, shift_of,
 };
 use crate::memtable::arena::control_block::{Control, ControlWord, Shape};
 use crate::memtable::arena::heads::{HEADS_UNITS, ROOT};
@@ -57,8 +58,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// of another width, so no few flipped bits make a reader look for digests where there are none.
 const WHOLE_DIGESTS: u32 = 0x9d3a_61c5;
 
-/// Units of a sub-chunk of chunk 0: 1 KiB, a few entries.
-const FIRST_UNITS_AT_ONCE: u64 = FIRST_UNITS as u64 / 32;
+/// Units of a sub-chunk of a small chunk: 1 KiB, a few entries.
+const SMALL_UNITS_AT_ONCE: u64 = SMALL_END as u64 / 32;
 /// Units at the start of each chunk that stay unused, so that a sub-chunk at the end of a chunk
 /// never continues in the next chunk.
 const RESERVED_UNITS: u64 = 1;
@@ -178,7 +179,7 @@ impl Arena {
         }
     }
 
-    /// The view of an arena that has chunk 1. It calls nothing that may fail: such a call would
+    /// The view of an arena that has chunk 2. It calls nothing that may fail: such a call would
     /// force the values out of registers.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
@@ -186,38 +187,45 @@ impl Arena {
             ControlWord::SHAPE,
             ControlWord::MASK,
             ControlWord::FACTOR,
-            ControlWord::base(1),
-            ControlWord::units(1),
-            ControlWord::base(0),
+            ControlWord::base(SMALL),
+            ControlWord::units(SMALL),
+            ControlWord::base(SMALL - 1),
         ];
-        let ([shape, mask, factor, base, units, first], mismatches) = self.control.get_all(WORDS);
+        let ([shape, mask, factor, base, units, second], mismatches) = self.control.get_all(WORDS);
         if mismatches != 0 || base == 0 {
             return None;
         }
         let shape = Shape(shape);
         let secret = Secret { mask, factor };
-        self.view_from(base, first, 1 << shape.shift(), units, shape, secret)
+        self.view_from(base, second, 1 << shape.shift(), units, shape, secret)
     }
 
-    /// The view of an arena without chunk 1, or the report of the damaged control word.
+    /// The view of an arena without chunk 2, or the report of the damaged control word.
     #[cold]
     #[inline(never)]
     fn small_view(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
         // A base that went back to 0 looks like the base of a chunk that does not exist yet.
         // `locate_beyond` finds the damage when an offset leads into the chunk.
-        let first = self.control.get_or_unset(ControlWord::base(0))?;
-        let base = self.control.get_or_unset(ControlWord::base(1))?;
-        let (base, start, units) = match (base, first) {
-            (0, 0) => (self.heads() as u64, 0, HEADS_UNITS.into()),
-            (0, _) => (first, HEADS_UNITS, u64::from(FIRST_UNITS)),
-            _ => (
-                base,
-                1 << shape.shift(),
-                self.control.get(ControlWord::units(1))?,
-            ),
+        const BASES: [ControlWord; 3] = [
+            ControlWord::base(0),
+            ControlWord::base(1),
+            ControlWord::base(SMALL),
+        ];
+        let (mut bases, mismatches) = self.control.get_all(BASES);
+        if mismatches != 0 {
+            for (base, word) in bases.iter_mut().zip(BASES) {
+                *base = self.control.get_or_unset(word)?;
+            }
+        }
+        let shift = shape.shift();
+        let (base, start, units) = match bases {
+            [0, 0, 0] => (self.heads() as u64, 0, HEADS_UNITS.into()),
+            [first, 0, 0] => (first, HEADS_UNITS, chunk_units(0, shift)),
+            [_, second, 0] => (second, SECOND_START, chunk_units(1, shift)),
+            [.., large] => (large, 1 << shift, self.units_of(SMALL, shift)?),
         };
-        self.view_from(base, first, start, units, shape, secret)
+        self.view_from(base, bases[1], start, units, shape, secret)
             .ok_or_else(|| bad_control(0))
     }
 
@@ -225,20 +233,20 @@ impl Arena {
     fn view_from(
         &self,
         base: u64,
-        first: u64,
+        second: u64,
         start: u32,
         units: u64,
         shape: Shape,
         secret: Secret,
     ) -> Option<View<'_>> {
         let width = shape.width()?;
-        let (base, first) = (base as usize, first as usize);
+        let (base, second) = (base as usize, second as usize);
         let units = units as u32;
         let end = base.wrapping_add(units as usize * UNIT);
         Some(View {
             base,
             end,
-            first,
+            second,
             start,
             units,
             shape,
@@ -246,6 +254,15 @@ impl Arena {
             width,
             arena: self,
         })
+    }
+
+    /// Units of a chunk that was made.
+    fn units_of(&self, index: usize, shift: u32) -> Result<u64, Corruption> {
+        if index < SMALL {
+            Ok(chunk_units(index, shift))
+        } else {
+            self.control.get(ControlWord::units(index))
+        }
     }
 
     /// Takes `units` from the writer's sub-chunk, and refills or extends it first if it holds
@@ -330,10 +347,7 @@ impl Arena {
                     continue;
                 }
             }
-            let (first, capacity) = (
-                chunk_start(index, shift),
-                self.control.get(ControlWord::units(index))?,
-            );
+            let (first, capacity) = (chunk_start(index, shift), self.units_of(index, shift)?);
             loop {
                 // ORDERING: Relaxed: threads share only the number itself. The memory that it
                 // counts was published with the chunk's base (ControlWords::set).
@@ -344,8 +358,8 @@ impl Arena {
                 if room < missing {
                     break;
                 }
-                let wish = if index == 0 {
-                    FIRST_UNITS_AT_ONCE
+                let wish = if index < SMALL {
+                    SMALL_UNITS_AT_ONCE
                 } else {
                     wish
                 };
@@ -380,22 +394,20 @@ impl Arena {
         if self.control.get_or_unset(base)? != 0 {
             return Ok(Chunk::There);
         }
-        let start = chunk_start(index, shift);
-        let end = if index == 0 {
-            start + u64::from(FIRST_UNITS)
-        } else {
-            chunk_start(index + 1, shift)
-        };
-        // The last chunk ends one unit before 2^32, so that its end fits 32 bits.
-        let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
+        // An entry that the limit refuses makes no chunk.
+        if need > self.limit.remaining_bytes() / UNIT as u64 {
+            return Ok(Chunk::TooSmall);
+        }
+        let whole = chunk_units(index, shift);
+        let mut units = whole;
         let mut outcome = Chunk::TooSmall;
         let mut owners = self.owners.lock();
         // Only the owner of this lock sets bases. So a base of 0 whose check disagrees is damage,
         // and not a chunk that another thread is making.
         while self.control.get(base)? == 0 {
-            // If the system refuses memory, a smaller chunk is tried; chunk 0 has only its full
-            // size.
-            if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
+            // If the system refuses memory, a smaller chunk is tried; small chunks have only their
+            // full size.
+            if units < need + RESERVED_UNITS || (index < SMALL && units < whole) {
                 return Ok(outcome);
             }
             outcome = Chunk::Refused;
@@ -403,7 +415,9 @@ impl Arena {
                 take_or_allocate(&self.recycler, index, units as usize * UNIT)
             {
                 owners.push(memory);
-                self.control.set(ControlWord::units(index), units);
+                if index >= SMALL {
+                    self.control.set(ControlWord::units(index), units);
+                }
                 self.control.set(base, address as u64);
             }
             units /= 2;
@@ -440,13 +454,14 @@ impl Arena {
         Ok(())
     }
 
-    /// Bytes of chunk 0 that are not allocated; 0 before the chunk is made.
-    pub(crate) fn free_first_bytes(&self) -> u64 {
-        let units = self.control.get(ControlWord::units(0)).unwrap_or(0);
-        // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
-        units
-            .saturating_sub(self.used[0].load(Ordering::Relaxed))
-            .saturating_mul(UNIT as u64)
+    /// Bytes of the small chunks that are not allocated. A chunk that is not made has none.
+    pub(crate) fn free_small_bytes(&self) -> u64 {
+        let is_made = |index: &usize| self.control.get(ControlWord::base(*index)) != Ok(0);
+        let free = (0..SMALL).filter(is_made).map(|index| {
+            // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
+            chunk_units(index, 0).saturating_sub(self.used[index].load(Ordering::Relaxed))
+        });
+        free.sum::<u64>() * UNIT as u64
     }
 
     /// The allocated ranges of units, which a salvage searches. No other thread may be setting a
@@ -456,7 +471,7 @@ impl Arena {
         let (mut stretches, mut damage) = (vec![(0, HEADS_UNITS)], None);
         for (index, used) in self.used.iter().enumerate() {
             let there = self.control.get(ControlWord::base(index));
-            match there.and_then(|base| Ok((base, self.control.get(ControlWord::units(index))?))) {
+            match there.and_then(|base| Ok((base, self.units_of(index, shift)?))) {
                 Ok((0, _)) => {}
                 Ok((_, units)) => {
                     // ORDERING: Relaxed: a bound for a search that checks all that it finds.
@@ -480,15 +495,27 @@ impl Arena {
                 (HEADS_UNITS - offset) as usize * UNIT,
             ));
         }
+        if offset < SECOND_START {
+            // Tables with few entries come here often.
+            let ([base], mismatch) = self.control.get_all([ControlWord::base(0)]);
+            if mismatch == 0 && base != 0 {
+                let address = (base as usize).wrapping_add((offset - HEADS_UNITS) as usize * UNIT);
+                return Some((address, (SECOND_START - offset) as usize * UNIT));
+            }
+        }
+        self.locate_far(shift, offset)
+    }
+
+    /// [`locate_beyond`](Self::locate_beyond) for chunks after chunk 0, and for damage.
+    #[cold]
+    #[inline(never)]
+    fn locate_far(&self, shift: u32, offset: u32) -> Option<(usize, usize)> {
         let index = chunk_of(offset, shift);
         if index >= CHUNKS_MAX {
             return None;
         }
-        let word = |word| self.control.get(word).ok();
-        let (base, units) = (
-            word(ControlWord::base(index))?,
-            word(ControlWord::units(index))?,
-        );
+        let base = self.control.get(ControlWord::base(index)).ok()?;
+        let units = self.units_of(index, shift).ok()?;
         let ahead = u64::from(offset).wrapping_sub(chunk_start(index, shift));
         if base == 0 || ahead >= units {
             return None;
@@ -526,14 +553,14 @@ fn bad_control(found: u64) -> Corruption {
 }
 
 /// The checked control values of an arena, held in registers during an operation. They describe the
-/// near chunk: chunk 1; before it exists, chunk 0; before both exist, the heads.
+/// near chunk: the newest one up to chunk 2; before any exists, the heads.
 #[derive(Clone, Copy)]
 pub(crate) struct Values<A> {
     /// Addresses of the near chunk's first byte and of its end.
     base: usize,
     end: usize,
-    /// Address of chunk 0, or 0 before it is made.
-    first: usize,
+    /// Address of chunk 1, or 0 before it is made.
+    second: usize,
     /// First unit of the near chunk, and their number.
     start: u32,
     units: u32,
@@ -559,7 +586,7 @@ impl<A> Values<A> {
         let Values {
             base,
             end,
-            first,
+            second,
             start,
             units,
             shape,
@@ -570,7 +597,7 @@ impl<A> Values<A> {
         Values {
             base,
             end,
-            first,
+            second,
             start,
             units,
             shape,
@@ -586,7 +613,7 @@ impl Frame {
     pub(crate) const NONE: Frame = Values {
         base: 0,
         end: 0,
-        first: 0,
+        second: 0,
         start: 0,
         units: 0,
         shape: Shape::NONE,
@@ -628,12 +655,14 @@ impl<'a> View<'a> {
             .wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
     }
 
-    /// The address of a unit, if it is in chunk 0.
+    /// The address of a unit and the number of bytes from there to the end of its chunk, if it is in
+    /// chunk 1.
     #[inline(always)]
-    fn locate_first(&self, offset: u32) -> Option<usize> {
-        let ahead = offset.wrapping_sub(HEADS_UNITS);
-        if ahead < FIRST_UNITS && self.first != 0 {
-            Some(self.first.wrapping_add(ahead as usize * UNIT))
+    fn locate_second(&self, offset: u32) -> Option<(usize, usize)> {
+        let ahead = offset.wrapping_sub(SECOND_START);
+        if ahead < SMALL_END - SECOND_START && self.second != 0 {
+            let address = self.second.wrapping_add(ahead as usize * UNIT);
+            Some((address, (SMALL_END - offset) as usize * UNIT))
         } else {
             None
         }
@@ -645,13 +674,9 @@ impl<'a> View<'a> {
     pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
         match self.locate_near(offset) {
             Some(address) => Some((address, self.end.wrapping_sub(address))),
-            None => match self.locate_first(offset) {
-                Some(address) => Some((
-                    address,
-                    (HEADS_UNITS + FIRST_UNITS - offset) as usize * UNIT,
-                )),
-                None => self.arena.locate_beyond(self.shape.shift(), offset),
-            },
+            None => self
+                .locate_second(offset)
+                .or_else(|| self.arena.locate_beyond(self.shape.shift(), offset)),
         }
     }
 
@@ -671,13 +696,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
-        let address = match self
-            .locate_near(offset)
-            .or_else(|| self.locate_first(offset))
-        {
-            Some(address) => address,
-            None => self.arena.locate_beyond(self.shape.shift(), offset)?.0,
-        };
+        let (address, _) = self.locate(offset)?;
         // SAFETY: ARENA-1: no chunk begins at address 0. With this hint, the returned `Option`
         // costs callers no test for a null reference.
         unsafe { std::hint::assert_unchecked(address != 0) };
@@ -770,7 +789,7 @@ impl<'a> View<'a> {
 
 #[cfg(loom)]
 mod model {
-    use super::{FIRST_UNITS, HEADS_UNITS};
+    use super::SMALL_END;
     use crate::sync::{AtomicU64, UnsafeCell};
 
     /// The atomic words of a model. Loom's atomics cannot be laid over raw bytes, so this table
@@ -791,15 +810,11 @@ mod model {
     }
 
     impl Words {
-        /// The words of the heads and of chunk 0.
+        /// The words of the heads and of small chunks.
         pub(super) fn new() -> Self {
             Words {
-                words: (0..HEADS_UNITS + FIRST_UNITS)
-                    .map(|_| AtomicU64::new(0))
-                    .collect(),
-                cells: (0..HEADS_UNITS + FIRST_UNITS)
-                    .map(|_| UnsafeCell::new(()))
-                    .collect(),
+                words: (0..SMALL_END).map(|_| AtomicU64::new(0)).collect(),
+                cells: (0..SMALL_END).map(|_| UnsafeCell::new(())).collect(),
             }
         }
 

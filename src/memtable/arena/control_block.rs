@@ -1,14 +1,15 @@
 //! The control block of a table: its control words, and the index of each.
 //!
 //! ```text
-//!   values   | salt | mask | factor | shape | base 0 | base 1 | units 1 | has ranges |
-//!            | units 0 | index lost | frozen | base 2 | units 2 | base 3 | ...
+//!   values   | salt | mask | factor | shape | base 1 | base 2 | units 2 | has ranges |
+//!            | base 0 | index lost | frozen | base 3 | units 3 | base 4 | ...
 //!   checks   one for each value, in other cache lines
 //!   spares   one for each value, in other cache lines
 //!
 //!   shape    protection bytes (8) | shift of B (5) | 0 (50) | 1
 //! ```
-//! Every operation needs the first line of values, and few need more. All words are set while the
+//! Every operation of a table with chunk 2 needs the first line of values, and few need more. The
+//! units of chunks 0 and 1 are known. All words are set while the
 //! table is made, except the bases and sizes of chunks, and the three flags.
 //!
 //! Any thread may read all words. A thread that sets a base or a size holds the lock of the arena's
@@ -22,7 +23,7 @@ use crate::integrity::control_word::{Salt, Words};
 use crate::integrity::digest::Width;
 use crate::integrity::spare_words::{Key, SpareWords};
 use crate::integrity::tag::Secret;
-use crate::memtable::arena::chunks::CHUNKS_MAX;
+use crate::memtable::arena::chunks::{CHUNKS_MAX, SMALL};
 use crate::memtable::heals::Heals;
 
 /// One of the control words.
@@ -46,18 +47,18 @@ impl ControlWord {
     /// Address of a chunk.
     pub(crate) const fn base(index: usize) -> ControlWord {
         match index {
-            0 => ControlWord(4),
-            1 => ControlWord(5),
-            _ => ControlWord(7 + 2 * index),
+            0 => ControlWord(8),
+            1 => ControlWord(4),
+            SMALL => ControlWord(5),
+            _ => ControlWord(5 + 2 * index),
         }
     }
 
-    /// Units of a chunk.
+    /// Units of a chunk from chunk 2 on: those of small chunks are known.
     pub(crate) const fn units(index: usize) -> ControlWord {
         match index {
-            0 => ControlWord(8),
-            1 => ControlWord(6),
-            _ => ControlWord(8 + 2 * index),
+            SMALL => ControlWord(6),
+            _ => ControlWord(6 + 2 * index),
         }
     }
 }
@@ -102,6 +103,7 @@ pub(crate) struct Control {
 
 impl Control {
     /// A control block with the secret and the shape; all other words are 0.
+    #[inline(always)]
     pub(crate) fn new(secret: Secret, shape: Shape) -> Control {
         let word = Salt::new(secret, NAME).0;
         let salt = Salt::of_word(word);
@@ -109,10 +111,15 @@ impl Control {
             words: SpareWords::new(salt),
             heals: Heals::default(),
         };
-        control.words.set(salt, ControlWord::SALT.0, word);
-        control.set(ControlWord::MASK, secret.mask);
-        control.set(ControlWord::FACTOR, secret.factor);
-        control.set(ControlWord::SHAPE, shape.0);
+        let known = [
+            (ControlWord::SALT, word),
+            (ControlWord::MASK, secret.mask),
+            (ControlWord::FACTOR, secret.factor),
+            (ControlWord::SHAPE, shape.0),
+        ];
+        for (word, value) in known {
+            control.words.set(salt, word.0, value);
+        }
         control
     }
 
@@ -223,7 +230,6 @@ impl Control {
 mod tests {
     use super::*;
     use crate::integrity::options::Repair;
-    use crate::memtable::arena::chunks::FIRST_UNITS;
     use crate::memtable::arena::layout::LINE_UNITS;
     use crate::sync::{AtomicU64, Ordering};
 
@@ -241,7 +247,7 @@ mod tests {
                 None,
             );
             control.set(ControlWord::base(0), 0x7f00_1234_5000 + seed * 0x8000);
-            control.set(ControlWord::units(0), FIRST_UNITS.into());
+            control.set(ControlWord::units(SMALL), 1 << 20);
             control.set(ControlWord::HAS_RANGES, 1);
             let words: Vec<&AtomicU64> = control
                 .words

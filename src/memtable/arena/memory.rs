@@ -25,6 +25,8 @@ const HUGE_PAGE: usize = 2 << 20;
 const LINE: usize = 64;
 /// Chunks of at least this many bytes are mapped, smaller ones come from the heap.
 pub(crate) const MAPPED_MIN: usize = 256 << 10;
+/// Words of the heap that are zeroed by one call.
+const ZEROED_AT_ONCE: usize = 128;
 /// Miri does not support these mappings, so all chunks come from the heap there.
 const MAP_FROM: usize = if cfg!(miri) { usize::MAX } else { MAPPED_MIN };
 
@@ -61,7 +63,10 @@ impl Memory {
                 words = vec![0u64; needed];
             } else {
                 words.try_reserve_exact(needed).ok()?;
-                words.resize(needed, 0u64);
+                // Long stretches are zeroed by an instruction that takes a while to start.
+                while words.len() < needed {
+                    words.resize(needed.min(words.len() + ZEROED_AT_ONCE), 0u64);
+                }
             }
             let address = words.as_mut_ptr().expose_provenance();
             return Some((Memory::Heap(words), address.next_multiple_of(LINE)));

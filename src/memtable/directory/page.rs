@@ -30,7 +30,7 @@ use std::borrow::Borrow;
 use crate::comparator::KeyComparator;
 use crate::key::Target;
 use crate::memtable::arena::arena::{SubChunk, View};
-use crate::memtable::arena::layout::LINE_UNITS;
+use crate::memtable::arena::layout::{LINE_UNITS, UNIT};
 use crate::memtable::directory::discriminator::{
     Kind, Measure, Shares, WORD, begins, gathered, kept,
 };
@@ -740,16 +740,12 @@ fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
     pairs.rev().for_each(copy)
 }
 
-/// Takes units that begin a cache line.
+/// Takes units that begin a cache line. The room for any padding is reserved first, because it may
+/// move the slab to other memory.
 pub(crate) fn take(view: &View<'_>, slab: &mut SubChunk, units: u64) -> Option<u32> {
-    // The first attempt may move the slab to other memory, for which its padding is wrong.
-    for _ in 0..2 {
-        let pad = slab.left().start.wrapping_neg() % LINE_UNITS;
-        let reservation = view.arena().carve(slab, units + u64::from(pad)).ok()?;
-        let at = reservation.start().next_multiple_of(LINE_UNITS);
-        if u64::from(at - reservation.start()) <= u64::from(pad) {
-            return Some(at);
-        }
-    }
-    None
+    let most = units + u64::from(LINE_UNITS) - 1;
+    view.arena().reserve(slab, most * UNIT as u64).ok()?;
+    let pad = slab.left().start.wrapping_neg() % LINE_UNITS;
+    let reservation = view.arena().carve(slab, units + u64::from(pad)).ok()?;
+    Some(reservation.start() + pad)
 }

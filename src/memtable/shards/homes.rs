@@ -34,6 +34,7 @@ struct Grown<S> {
 }
 
 impl<S> Homes<S> {
+    #[inline(always)]
     pub(crate) fn new() -> Self {
         Homes {
             first: Published::new(),

@@ -69,6 +69,7 @@ type Link = Published<Box<Block>>;
 
 impl WriterShards {
     /// Open shards, for a table with this secret.
+    #[inline(always)]
     pub(crate) fn new(secret: Secret) -> Self {
         let (homes, owned) = (Homes::new(), Link::new());
         let (to_come, closing) = (Mutex::default(), Mutex::default());

@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
+use crate::memtable::arena::chunks::SMALL;
 use crate::memtable::arena::control_block::ControlWord;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::table::MemTable;
@@ -63,7 +64,7 @@ fn a_reservation_is_backed_and_nothing_beyond_it() {
     // The second reservation does not fit the first large chunk.
     let table = table(8 << 20);
     let mut writers = Vec::new();
-    for (chunk, bytes) in [(1, 5 << 20), (2, 11 << 20)] {
+    for (chunk, bytes) in [(SMALL, 5 << 20), (SMALL + 1, 11 << 20)] {
         let (used, allocated) = (table.used_bytes(), table.allocated_bytes());
         writers.push(table.try_reserve(bytes).unwrap());
         let backed = resident(&table, chunk);
