@@ -655,8 +655,9 @@ fn sought_beyond(table: &MemTable) {
             1,
             "{came:?}"
         );
+        // Without a directory the seek itself meets the gap, and its report comes first.
         assert!(
-            came.len() >= 4 && came[0] == Some((b"c".to_vec(), 8)),
+            came.len() >= 4 && came.iter().flatten().next() == Some(&(b"c".to_vec(), 8)),
             "{came:?}"
         );
     }

@@ -191,13 +191,13 @@ fn through_arena(
     for (first, units) in stretches {
         let after = known.partition_point(|space| space.end <= first);
         let mut known = known[after..].iter().peekable();
-        let mut offset = first;
-        while offset < first + units {
+        let (mut offset, end) = (first, first + units);
+        while offset < end {
             if let Some(space) = known.next_if(|space| space.start <= offset) {
                 offset = offset.max(space.end);
                 continue;
             }
-            if is_entry(view, offset).is_some() {
+            if is_entry(view, offset, end).is_some() {
                 offsets.insert(offset);
             }
             offset += 1;
@@ -215,10 +215,10 @@ fn space_of(view: &View<'_>, offset: u32) -> Option<Range<u32>> {
     Some(start..start.checked_add(units)?)
 }
 
-/// Whether an entry whose header and key verify begins at this boundary. The words are copied one
-/// by one, and the copy is verified, before anything is read as a node: a concurrent reader may be
-/// repairing a back link here.
-fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
+/// Whether an entry whose header and key verify begins at this boundary, and ends before the end of
+/// the allocated range. The words are copied one by one, and the copy is verified, before anything
+/// is read as a node: a concurrent reader may be repairing a back link here.
+fn is_entry(view: &View<'_>, offset: u32, end: u32) -> Option<()> {
     let word = |at: usize| {
         let word = view.word(offset.checked_add((at / UNIT) as u32)?)?;
         // ORDERING: Acquire pairs with the Release in `exchange_back`; no other word changes after
@@ -230,7 +230,8 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let revision = word(REVISION_AT)?.to_ne_bytes();
     let revision = u32::from_ne_bytes(std::array::from_fn(|i| revision[i]));
     let (fixed, expected) = view.secret.header(offset, lengths.0, sequence, revision);
-    let (_, available) = view.locate(offset)?;
+    let (_, there) = view.locate(offset)?;
+    let available = there.min((end - offset) as usize * UNIT);
     if check != expected || entry_end(view.width, lengths) > available as u64 {
         return None;
     }
