@@ -58,7 +58,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// of another width, so no few flipped bits make a reader look for digests where there are none.
 const WHOLE_DIGESTS: u32 = 0x9d3a_61c5;
 
-/// Units of a sub-chunk of a small chunk: 1 KiB, a few entries.
+/// Units of a sub-chunk of a small chunk: about 1 KiB, a few entries.
 const SMALL_UNITS_AT_ONCE: u64 = SMALL_END as u64 / 32;
 /// Units at the start of each chunk that stay unused, so that a sub-chunk at the end of a chunk
 /// never continues in the next chunk.

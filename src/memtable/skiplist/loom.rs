@@ -199,7 +199,7 @@ fn loom_two_writers_never_get_one_unit() {
         );
         assert_eq!(
             arena.limit.taken_bytes(),
-            2 * 8 * 8,
+            2 * 9 * 8,
             "a sub-chunk for each, counted once"
         );
     });
