@@ -338,7 +338,7 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
     let floors = if cfg!(debug_assertions) {
         (100, 10)
     } else {
-        (4_500, 10_000)
+        (4_800, 30_000)
     };
     assert!(
         salvaged > floors.0 && harmless > floors.1,
